@@ -156,7 +156,7 @@ def test_strings_of_c(tmp_path: Path) -> None:
 OWNERS = 3_000
 
 
-@pytest.mark.parametrize("version", ["", *(pytest.param(one, marks=pytest.mark.matrix) for one in ("1.18.10", "1.22.12", "1.27.3"))])
+@pytest.mark.parametrize("version", ["", *(pytest.param(one, marks=pytest.mark.matrix) for one in ("1.18.10", "1.22.12", "1.27.4"))])
 def test_owners_of_blocks_of_c(version: str, tmp_path: Path) -> None:
     """The path ends at the field with the address. Calls of C functions that do not allocate are not named."""
     program = build(tmp_path, version, STRIPPED, name="go_owners", cgo=True)
@@ -174,10 +174,18 @@ def test_owners_of_blocks_of_c(version: str, tmp_path: Path) -> None:
     assert calls == ["C.malloc in main.size (programs/go_owners.go:47)", "C.image_new in main.open (programs/go_owners.go:39)"]
 
 
+def test_owners_and_calls_of_leaked_blocks(tmp_path: Path) -> None:
+    """Some objects that own such blocks are live. The finding names their type, and the calls that allocate."""
+    with Running([str(build(tmp_path, "", STRIPPED, name="go_owners", cgo=True)), "some", "800"], tmp_path / "run") as run:
+        lost = first_finding("--pid", str(run.pid))
+    assert (lost["finding"], lost["evidence"]["living_owner"]["type"]) == ("lost", "main.Image")
+    assert "C.image_new in main.open (programs/go_owners.go:39)" in lost["cause"]
+
+
 USED = 300
 
 
-@pytest.mark.parametrize("version", ["", *(pytest.param(one, marks=pytest.mark.matrix) for one in ("1.18.10", "1.22.12", "1.27.3"))])
+@pytest.mark.parametrize("version", ["", *(pytest.param(one, marks=pytest.mark.matrix) for one in ("1.18.10", "1.22.12", "1.27.4"))])
 def test_used_parts_of_stacks(version: str, tmp_path: Path) -> None:
     """Words in unused parts of stacks are no roots. Words on stacks of goroutines that wait, are in a system call, in C or in a
     function that C calls, and of those that a signal has interrupted, are roots."""
@@ -198,7 +206,7 @@ def test_blocks_of_goroutines(tmp_path: Path) -> None:
     assert waiting["retained_blocks"] == STRINGS // 50
 
 
-@pytest.mark.parametrize("version", ["", *(pytest.param(one, marks=pytest.mark.matrix) for one in ("1.24.11", "1.27.3"))])
+@pytest.mark.parametrize("version", ["", *(pytest.param(one, marks=pytest.mark.matrix) for one in ("1.24.11", "1.27.4"))])
 def test_cleanups_that_wait(version: str, tmp_path: Path) -> None:
     """Their arguments are not garbage. The goroutine that runs them belongs to the program, as pprof says."""
     count = 3_000

@@ -14,7 +14,7 @@ import pytest
 import truth
 from building import compile_program
 from debuggers import findleaks, gdb, lldb, objects, runtime_page
-from go_programs import VERSIONS, build
+from go_programs import STRIPPED, VERSIONS, build
 from go_truth import (
     COUNT,
     addresses,
@@ -36,7 +36,7 @@ from findleaks import attach
 @pytest.mark.platform("x86-64", "Go")
 def test_goroutines_and_counters(tmp_path: Path) -> None:
     """Stripped and position-independent, live and in a core, in all front ends."""
-    program = build(tmp_path, "", "-ldflags=-s -w", "-buildmode=pie")
+    program = build(tmp_path, "", STRIPPED, "-buildmode=pie")
     environment = {**os.environ, "GOTRACEBACK": "crash"}
     with Running([str(program), str(COUNT), "goroutines"], tmp_path / "run", environment) as run:
         file = tmp_path / "run" / "goroutines"
@@ -121,22 +121,27 @@ def test_a_cache_that_a_variable_retains(tmp_path: Path) -> None:
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("flags", [(), ("-ldflags=-s -w",)], ids=["symbols", "stripped"])
+@pytest.mark.parametrize("flags", [(), (STRIPPED,), (STRIPPED, "-buildmode=pie")], ids=["symbols", "stripped", "pie"])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_versions(version: str, flags: tuple[str, ...], tmp_path: Path) -> None:
-    program = build(tmp_path, version, *flags)
-    with Running([str(program), str(COUNT), "goroutines"], tmp_path / "run") as run:
-        compare(run.output, tmp_path / "run" / "goroutines", "--pid", str(run.pid))
+    program, file = build(tmp_path, version, *flags), tmp_path / "run" / "goroutines"
+    with Running([str(program), str(COUNT), "goroutines"], tmp_path / "run", {**os.environ, "GOTRACEBACK": "crash"}) as run:
+        compare(run.output, file, "--pid", str(run.pid))
         sparse_map("--pid", str(run.pid))
         if tuple(map(int, version.split(".")[:2])) >= (1, 22):
             check_objects(addresses(run.output), "--pid", str(run.pid))
+        if flags:
+            # Before the core is written, Go prints the stacks of all goroutines, and allocates memory to do it.
+            core = str(run.kernel_core())
+            compare(run.output, file, core, slack=1 << 20)
+            sparse_map(core)
 
 
 @pytest.mark.platform("x86-64", "Go")
 @pytest.mark.parametrize("version", ["", *(pytest.param(one, marks=pytest.mark.matrix) for one in VERSIONS)])
 def test_thread_with_functions_of_c_and_go(version: str, tmp_path: Path) -> None:
     """Go calls C, C calls Go, and this Go function calls C. In a stripped program, all functions of Go have their names."""
-    program = build(tmp_path, version, "-ldflags=-s -w", name="go_callbacks", cgo=True)
+    program = build(tmp_path, version, STRIPPED, name="go_callbacks", cgo=True)
     with Running([str(program)], tmp_path / "run", {**os.environ, "GOTRACEBACK": "crash"}) as run:
         found = json.loads(findleaks("stacks", "--json", "--pid", str(run.pid)))
         core = str(run.kernel_core())
@@ -170,7 +175,7 @@ def test_thread_with_functions_of_c_and_go(version: str, tmp_path: Path) -> None
 def test_functions_that_were_interrupted(version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Functions that a signal handler interrupts have the correct lines, although their frames do not belong to a call."""
     monkeypatch.setenv("GOTRACEBACK", "crash")
-    core, text = run_until_crash([str(build(tmp_path, version, "-ldflags=-s -w", name="go_interrupted"))], tmp_path / "run")
+    core, text = run_until_crash([str(build(tmp_path, version, STRIPPED, name="go_interrupted"))], tmp_path / "run")
     check_interrupted(text, version, str(core))
 
 
@@ -189,22 +194,44 @@ func init() {
 }
 """
 NO_THREAD = "func startThread(unsafe.Pointer) {}"
-# The stack of a thread of C code is in the same mapping, above the channels. Memory below its stack pointer is not in use.
+# The stack of a thread of C code is in the same mapping, above the channels. Memory below its stack pointer is not in use. The
+# thread-local variables of the thread, which refer to further channels, are in the memory of the stack.
 THREAD_OF_C = """
 /*
 #include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
 #include <unistd.h>
-static void *run(void *unused) { for (;;) pause(); }
-static int start(void *stack) {
+static __thread volatile uintptr_t held[20];
+static volatile int started;
+static void *run(void *given) {
+    for (int i = 0; i < 20; i++) held[i] = ((uintptr_t *)given)[i], ((uintptr_t *)given)[i] = 0;
+    for (started = 1;;) pause();
+}
+static void *make(void) { return calloc(20, sizeof(uintptr_t)); }
+static int start(void *stack, void *given) {
     pthread_t thread;
     pthread_attr_t attributes;
-    return pthread_attr_init(&attributes) || pthread_attr_setstack(&attributes, stack, 1 << 19) ||
-           pthread_create(&thread, &attributes, run, 0);
+    if (pthread_attr_init(&attributes) || pthread_attr_setstack(&attributes, stack, 1 << 19)) return 1;
+    int status = pthread_create(&thread, &attributes, run, given);
+    while (!status && !started) usleep(1000);
+    return status;
 }
 */
 import "C"
 """
-START = "\nfunc startThread(stack unsafe.Pointer) { if C.start(stack) != 0 { panic(1) } }"
+START = """
+func mayHeldByThread(c chan int) { <-c }
+func startThread(stack unsafe.Pointer) {
+    given := C.make()
+    for i := range *(*[20]uintptr)(given) {
+        c := make(chan int)
+        (*(*[20]uintptr)(given))[i] = *(*uintptr)(unsafe.Pointer(&c))
+        go mayHeldByThread(c)
+    }
+    if C.start(stack, given) != 0 { panic(1) }
+}
+"""
 
 
 @pytest.mark.platform("x86-64", "Go")
@@ -213,10 +240,9 @@ def test_goroutines_that_are_blocked_for_good(version: str, tmp_path: Path) -> N
     """No goroutine is reported that may continue. Stale words in objects may refer to what some blocked goroutines wait for. The
     memory of the race detector refers to all channels."""
     sanitizer = [version] if version.startswith("-") else []
-    is_cgo = version == "cgo"
+    is_cgo = bool(sanitizer) or version == "cgo"
     more = THREAD_OF_C + MAPPED + START if is_cgo else MAPPED + NO_THREAD
-    release = "" if sanitizer or is_cgo else version
-    program = build(tmp_path, release, "-ldflags=-s -w", *sanitizer, name="go_blocked", cgo=is_cgo or bool(sanitizer), more=more)
+    program = build(tmp_path, "" if is_cgo else version, STRIPPED, *sanitizer, name="go_blocked", cgo=is_cgo, more=more)
     with Running([str(program)], tmp_path / "run") as run:
         with attach(run.pid) as process:
             (go,) = process._session.runtimes
@@ -224,6 +250,7 @@ def test_goroutines_that_are_blocked_for_good(version: str, tmp_path: Path) -> N
         findings = json.loads(findleaks("verdict", "--json", "--pid", str(run.pid)))["findings"]
     functions = {one.number: next((frame.function for frame in one.frames if frame.function.startswith("main.")), "") for one in threads}
     assert Counter(functions.values())["main.mayHeldByMapping"] == 20
+    assert Counter(functions.values())["main.mayHeldByThread"] == 20 * is_cgo
     found = Counter(functions[number] for number in blocked)
     assert {name for name in found if not name.startswith("main.never")} == set()
     never = ("Send", "Receive", "Select", "Nil", "SelectNil", "Holds", "HeldByBlocked")
@@ -236,8 +263,8 @@ def test_goroutines_that_are_blocked_for_good(version: str, tmp_path: Path) -> N
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("version", ["", "1.27.3"])
-@pytest.mark.parametrize("flags", [(), ("-ldflags=-s -w",)], ids=["symbols", "stripped"])
+@pytest.mark.parametrize("version", ["", "1.18.10", "1.21.13", "1.24.11", "1.27.4"])
+@pytest.mark.parametrize("flags", [(), (STRIPPED,)], ids=["symbols", "stripped"])
 def test_plugins(flags: tuple[str, ...], version: str, tmp_path: Path) -> None:
     """A plugin has functions, types and variables of its own."""
     plugin = build(tmp_path, version, "-buildmode=plugin", *flags, name="go_plugin", cgo=True)
@@ -246,14 +273,15 @@ def test_plugins(flags: tuple[str, ...], version: str, tmp_path: Path) -> None:
         live = parse_goroutines(json.loads(findleaks("stacks", "--json", "--pid", str(run.pid))))
         core = str(run.gcore())
     del live[1]  # the program's first goroutine wrote the profile
-    assert check_plugin(run.output, tmp_path / "run" / "goroutines", core) == live
+    has_headers = not version or tuple(map(int, version.split(".")[:2])) >= (1, 22)
+    assert check_plugin(run.output, tmp_path / "run" / "goroutines", has_headers, core) == live
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("version", ["", "1.27.3"])
+@pytest.mark.parametrize("version", ["", "1.27.4"])
 def test_two_libraries_with_a_runtime_each(version: str, tmp_path: Path) -> None:
     """A program in C has loaded two libraries in Go. Each has its own heap and goroutines."""
-    options = "-buildmode=c-shared", "-ldflags=-s -w"
+    options = "-buildmode=c-shared", STRIPPED
     folders = [tmp_path / "first", tmp_path / "second"]
     for folder in folders:
         folder.mkdir()
@@ -275,7 +303,7 @@ def test_two_libraries_with_a_runtime_each(version: str, tmp_path: Path) -> None
 
 def library_host(kind: str, folder: Path) -> list[str]:
     """Return the command of a program that uses programs/go_library.go. This is a C program linked with the library, or CPython."""
-    library = str(build(folder, "", f"-buildmode={kind}", "-ldflags=-s -w", name="go_library", cgo=True))
+    library = str(build(folder, "", f"-buildmode={kind}", STRIPPED, name="go_library", cgo=True))
     if kind == "c-shared":
         return [sys.executable, str(truth.PROGRAMS / "go_library_host.py"), library, str(COUNT)]
     return [str(compile_program(folder, "go_library_host.c", library, "-lpthread")), str(COUNT)]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import truth
 
-VERSIONS = ("1.18.10", "1.20.14", "1.22.12", "1.24.11", "1.27.3")
+VERSIONS = ("1.18.10", "1.20.14", "1.21.13", "1.22.12", "1.24.11", "1.27.4")
 STRIPPED = "-ldflags=-s -w"
 
 

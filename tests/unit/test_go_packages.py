@@ -35,6 +35,7 @@ def test_functions_of_the_library(function: str) -> None:
         "logging.Write",
         "golang.org/x/sync.Go",
         "crosscall2",
+        "plugin/unnamed-0123456789abcdef.Start",
     ],
 )
 def test_functions_of_programs(function: str) -> None:

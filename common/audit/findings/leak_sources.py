@@ -21,7 +21,7 @@ def describe_sources(session: Session, leak: Leak, facts: dict[str, object]) -> 
     classes = _describe_classes(session, leak, facts)
     if classes or leak.type or "module" in facts:
         return classes
-    return _describe_calls(session, leak, facts) or _describe_libraries(session, facts)
+    return describe_calls(session, leak, facts) or _describe_libraries(session, facts)
 
 
 def list_source_remedies(facts: Mapping[str, object]) -> tuple[str, ...]:
@@ -86,9 +86,9 @@ def _describe_live(count: int, owned: int) -> str:
     return f" ({number(count)} live{own})"
 
 
-def _describe_calls(session: Session, leak: Leak, facts: dict[str, object]) -> str:
-    """Return a sentence about the places in the program that may have allocated the leaked blocks;
-    "" if unknown. Adds them to `facts`."""
+def describe_calls(session: Session, leak: Leak, facts: dict[str, object]) -> str:
+    """Return a sentence about the places in the program that may have allocated the leaked blocks,
+    with a space before it; "" if unknown. Adds them to `facts`."""
     is_text = leak.hint.startswith('"')
     calls = [(one.name, call) for one in session.runtimes for call in one.allocating_calls(is_text)]
     if not calls:
@@ -97,7 +97,7 @@ def _describe_calls(session: Session, leak: Leak, facts: dict[str, object]) -> s
     what = "such blocks of text" if is_text else "memory of C"
     places = join_words([call for _, call in calls])
     them = "one of them" if is_text else "one of them, or another function of C,"
-    return f" {calls[0][0]}'s code allocates {what} in these calls: {places}. Inferred: nothing frees what {them} returned."
+    return f" {calls[0][0]}'s code allocates {what} in these calls: {places}. Inferred: not all that {them} returned is freed."
 
 
 def _describe_libraries(session: Session, facts: dict[str, object]) -> str:

@@ -9,7 +9,7 @@ from findleaks.audit.conventions import describe_conventions
 from findleaks.audit.diagnostics import is_trusted
 from findleaks.audit.disguises import describe_disguises as disguise_sentences
 from findleaks.audit.findings.figures import LEAKED, BlockFigures, Figures, exclude_figures
-from findleaks.audit.findings.leak_sources import describe_sources, list_source_remedies
+from findleaks.audit.findings.leak_sources import describe_calls, describe_sources, list_source_remedies
 from findleaks.audit.findings.significance import LEAST, PART
 from findleaks.audit.interior_heads import find_largest_head
 from findleaks.audit.leak_groups import (
@@ -37,6 +37,7 @@ from findleaks.audit.site_groups import group_leaks_by_site
 from findleaks.audit.unread_memory import find_unread_memory
 from findleaks.engine.terms import Kind, State, Totals
 from findleaks.formatting import blocks, number, shorten, size, some
+from findleaks.quoting import shell_quoted
 from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
 
@@ -59,11 +60,13 @@ def find_leaked_memory(session: Session, figures: BlockFigures, possible_reporte
     The finding has 0 bytes if almost nothing leaked. Its title includes possible leaks,
     unless another finding reports them."""
     if not session.directory.blocks.totals(State.IN_USE).blocks:
-        what = some([shorten(runtime.name) for runtime in session.runtimes if any(part.bytes for part in runtime.parts())])
+        heaps = [runtime for runtime in session.runtimes if any(part.bytes for part in runtime.parts())]
         title = "No block of a known allocator was found: leaks cannot be determined."
-        if what:
+        if heaps:
+            what = some([shorten(runtime.name) for runtime in heaps])
             title = f"No block of an allocator of native code was found: the only known heap is that of {what}."
-        return Finding("no-blocks", 0, title, resident=0)
+        commands = [f"runtime --only {shell_quoted(runtime.name.lower())}" for runtime in heaps if runtime.lists_objects]
+        return Finding("no-blocks", 0, title, commands=(*commands, "roots") if commands else (), resident=0)
     graph, doubtful, leaks = (
         session.graph(),
         exclude_figures(figures.of(Kind.POSSIBLE), figures.of_mappings(Kind.POSSIBLE)),
@@ -195,6 +198,7 @@ def _describe_largest(
     if owner is not None:
         cause = f"{cause} {_describe_living_owner(owner)}"
         facts["living_owner"] = {**owner._asdict(), "address": hex(owner.address), "inferred": True}
+        cause += describe_calls(session, groups[0], facts)
     elif not is_small:
         cause += describe_sources(session, groups[0], facts)
     sited = _describe_largest_site(session, amount)

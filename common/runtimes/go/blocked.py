@@ -21,7 +21,7 @@ from typing import Optional
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.dominators import IGNORED, NO_ROOT
-from findleaks.runtimes.go.mappings import NativeMemory, exclude_stacks, iterate_native_words, list_mappings
+from findleaks.runtimes.go.mappings import NativeMemory, exclude_stacks, iterate_native_words, list_mappings, list_thread_memory
 from findleaks.runtimes.go.objects import HeapObjects
 from findleaks.runtimes.go.pointer_words import MOST_READ, pointer_offsets
 from findleaks.runtimes.go.spans import joined_ranges
@@ -29,6 +29,7 @@ from findleaks.runtimes.go.types import Types
 from findleaks.runtimes.go.waits import NEVER, WaitReader, is_readable, object_indices, record_indices
 from findleaks.runtimes.slices import run_in_slices
 from findleaks.target.base import Range
+from findleaks.target.ranges import merge_ranges
 
 _LEAST = 10  # goroutines for which the search is worth its time
 _MOST_ROUNDS = 16
@@ -98,14 +99,14 @@ def _read_native_words(
 ) -> Optional[array[int]]:
     """Return the words outside of Go's memory that point into objects of Go; None if there are too
     many. The memory of the race detector contains the addresses of all channels. It looks like
-    memory of C code, so if there is a race detector, only words in mappings of Go count."""
+    memory of C code, so if there is a race detector, variables of C code do not count: only words
+    in blocks of C's allocator, in thread-local variables and in mappings of Go."""
     found, seen = set[int](), 0
     unknown, native = others()
     if any(table.code_of(_RACE) is not None for table in objects.stacks.tables):
-        searched = native._replace(ranges=list_mappings(memory, objects, engine, graph, unknown))
-    else:
-        searched = exclude_stacks(memory.target, engine, native)
-    for values in iterate_native_words(memory, engine, searched, joined_ranges(objects.spans)):
+        mappings = list_mappings(memory, objects, engine, graph, unknown)
+        native = native._replace(ranges=merge_ranges([*mappings, *native.heaps, *list_thread_memory(memory.target)]))
+    for values in iterate_native_words(memory, engine, exclude_stacks(memory.target, engine, native), joined_ranges(objects.spans)):
         found.update(values)
         seen += len(values)
         if seen > _MOST_WORDS:

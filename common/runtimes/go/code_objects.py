@@ -84,8 +84,9 @@ class CodeObjects:
         wanted = {*functions, *(address for address, _ in untyped), *(one for one in framed if self._is_closure(one))}
         users: dict[int, list[int]] = {}  # by variable or function: the functions that refer to it
         for table in self._tables if wanted else ():
-            for address, place in find_references(self._memory.target, table.module, frozenset(wanted)):
-                users.setdefault(address, []).append(table.extent(place).start)
+            linked = self._reader.tables.find(table.module, wanted)
+            for address, place in find_references(self._memory.target, table.module, frozenset((*wanted, *linked))):
+                users.setdefault(linked.get(address, address), []).append(table.extent(place).start)
         self._read_closures([user for one in (*functions, *framed) for user in users.get(one, ())])
         yield from self._list_objects(pieces)
         yield from self._list_of_frames()

@@ -2,7 +2,8 @@
 
 Code passes the address of a type to the functions of the runtime that allocate memory. This module
 follows the results of these calls in the code of one function after another: into global variables,
-into words of the stack, and into closures. It also follows the captured variables of closures.
+into words of the stack, and into closures. It also follows the captured variables of closures, and
+the receivers of methods.
 
 The compiler makes a type for each closure: struct { F uintptr; X0 *main.Item }. F is the address of
 the function's code.
@@ -25,10 +26,12 @@ from findleaks.runtimes.go import machine_code as code
 from findleaks.runtimes.go.engine import NONE
 from findleaks.runtimes.go.machine_code import ABSOLUTE, CONVENTIONS, NOWHERE, STACK, Convention, Step
 from findleaks.runtimes.go.moduledata import Program
+from findleaks.runtimes.go.offset_tables import OffsetTables
 from findleaks.runtimes.go.pclntab import Function, FunctionTable, find_function
+from findleaks.runtimes.go.receivers import Receivers
 from findleaks.runtimes.go.type_table import TypeNames
 from findleaks.runtimes.go.types import CHAN, MAP, STRUCT, Type
-from findleaks.target.ranges import range_at
+from findleaks.target.ranges import merge_ranges, range_at
 from findleaks.value_classes import NamedTuple
 
 _MAX_CODE = 1 << 16  # bytes of a function
@@ -86,11 +89,12 @@ class CodeReader:
 
     def __init__(self, memory: Memory, program: Program, names: TypeNames, tables: Iterable[FunctionTable], most: int) -> None:
         self._memory, self._program, self._names, self._tables = memory, program, names, list(tables)
+        self._receivers, self.tables = Receivers(program.types, names), OffsetTables(memory, program)
         self._convention = CONVENTIONS.get(memory.arch.name)
         self.closures: dict[int, int] = {}
         self._known: dict[tuple[int, tuple[tuple[int, int], ...]], CodeTypes] = {}
         self._left = self._most = most
-        self.variables = [part for one in program.modules for part in (one.data, one.bss)]
+        self.variables = merge_ranges(part for one in program.modules for part in (one.data, one.bss))
 
     def find_function(self, pc: int) -> Optional[tuple[FunctionTable, Function]]:
         """See pclntab.find_function."""
@@ -120,6 +124,9 @@ class CodeReader:
         if not 0 < end - start <= min(_MAX_CODE, self._left):
             return _NOTHING
         self._left -= end - start
+        receiver = self._receivers.find(function.name)
+        if receiver != NONE and not any(register == 0 for register, _ in arguments):
+            arguments = (0, receiver), *arguments
         steps = list(convention.decode(self._memory.read(start, end - start), start))
         if any(step.kind == code.UNKNOWN_JUMP for step in steps):
             return _NOTHING
@@ -271,7 +278,8 @@ class _Walk:
 
     def _load(self, step: Step) -> Value:
         if step.base == ABSOLUTE:
-            return Value(place=step.number)
+            linked = self._reader.tables.read(step.number)
+            return Value(number=linked) if linked is not None else Value(place=step.number)
         if step.base == STACK:
             place = self._place(step)
             known = self._state.get((True, place)) if place is not None else None

@@ -10,7 +10,7 @@ from findleaks.formatting import format_amount, format_count, number, shorten, s
 from findleaks.runtimes.base import UserThread
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.go.deadlocks import REMEDY
-from findleaks.runtimes.go.objects import Retained
+from findleaks.runtimes.go.object_totals import Retained
 from findleaks.runtimes.go.packages import find_own_frame
 from findleaks.runtimes.user_threads import UserThreadGroup
 

@@ -43,9 +43,9 @@ from findleaks.runtimes.go.verdict_findings import (
     add_site,
     find_free_memory,
     find_queued_finalizers,
+    find_small_retainer,
     find_sparse_maps,
     find_timers,
-    find_unreleased,
 )
 from findleaks.runtimes.go.waiting import GoHeap, find_waiting_goroutines
 from findleaks.runtimes.object_graph import ObjectGraph
@@ -367,7 +367,7 @@ class Go(Runtime):
         if not is_other:
             timers, cycles = find_timers(self._object_graph, live), find_finalizer_cycles(self._object_graph, self._objects, live)
             held = [*timers, *(one for one in queued if 2 * one.bytes >= live), *cycles] or held
-        held = held or [*find_large_types(*about_live)] or [*find_unreleased(*about_live)]
+        held = held or [*find_large_types(*about_live)] or [*find_small_retainer(*about_live)]
         held += [one for one in queued if one not in held]
         return [*found, *(add_site(add_remedy(one), self._sites) for one in held)]
 

@@ -24,6 +24,7 @@ from findleaks.errors import Interrupted
 from findleaks.formatting import format_count, number, size, some
 from findleaks.graph.roots import stack_region
 from findleaks.libc.stacks import dead_stacks, thread_stacks
+from findleaks.libc.thread_local import control_block, thread_local_blocks
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.go.heap import anonymous
 from findleaks.runtimes.go.objects import HeapObjects
@@ -47,10 +48,12 @@ class _Word(NamedTuple):
 
 class NativeMemory(NamedTuple):
     """Memory of C code, whose words may refer to mappings. `blocks`: the blocks of C's allocator;
-    None if there is no allocator. Words in freed blocks do not count."""
+    None if there is no allocator. Words in freed blocks do not count. `heaps`: the memory that
+    contains the blocks."""
 
     ranges: Sequence[Range]
     blocks: Optional[Blocks]
+    heaps: Sequence[Range]
 
 
 def list_unknown_memory(target: Target, directory: Optional[Directory], own: Iterable[Range]) -> list[Range]:
@@ -69,17 +72,23 @@ def list_native_memory(target: Target, directory: Optional[Directory], own: Iter
     used = ((stacks.get(thread.tid), thread.sp & -8) for thread in target.threads())
     dead = [Range(stack.start, sp) for stack, sp in used if stack is not None and stack.start < sp < stack.end]
     ranges = subtract(merge_ranges(Range(region.start, region.end) for region in regions), [*own, *dead])
-    return NativeMemory(ranges, directory.blocks if directory is not None else None)
+    return NativeMemory(ranges, directory.blocks, directory.ranges()) if directory is not None else NativeMemory(ranges, None, ())
 
 
 def exclude_stacks(target: Target, engine: Engine, native: NativeMemory) -> NativeMemory:
     """Return native memory without the stacks of threads, including threads that have ended. The
     scheduler of Go also runs on these stacks, and leaves pointers to goroutines and channels
-    there."""
+    there. The thread-local variables of a thread, which may be in the memory of its stack, stay."""
     regions = target.regions()
     found = [*_list_stacks(target).values(), *dead_stacks(target, engine, regions)]
     found += [Range(region.start, region.end) for region in regions if region.name == "[stack]"]
-    return native._replace(ranges=subtract(native.ranges, found))
+    return native._replace(ranges=subtract(native.ranges, subtract(merge_ranges(found), list_thread_memory(target))))
+
+
+def list_thread_memory(target: Target) -> list[Range]:
+    """Return the thread-local variables of all threads, and what C's library stores for them."""
+    blocks = [control_block(target, thread.thread_pointer) for thread in target.threads() if thread.thread_pointer]
+    return merge_ranges([*blocks, *(one.range for one in thread_local_blocks(target))])
 
 
 def _list_stacks(target: Target) -> dict[int, Range]:
@@ -171,8 +180,9 @@ def _read_slices(memory: Memory, words: Iterable[_Word], regions: Sequence[Range
 
 def list_mappings(memory: Memory, objects: HeapObjects, engine: Engine, graph: Graph, regions: Sequence[Range]) -> list[Range]:
     """Return the memory that slices of Go refer to, such as mappings of syscall.Mmap. `regions`:
-    memory of unknown use."""
-    return merge_ranges(_read_slices(memory, islice(_references(objects, engine, graph, regions), _MOST_WORDS), regions))
+    memory of unknown use. A mapping may contain the stack of a thread."""
+    possible = merge_ranges([*regions, *_list_stacks(memory.target).values()])
+    return merge_ranges(_read_slices(memory, islice(_references(objects, engine, graph, possible), _MOST_WORDS), possible))
 
 
 def _without_native_references(memory: Memory, engine: Engine, leaked: Sequence[Range], native: NativeMemory) -> Sequence[Range]:

@@ -16,13 +16,19 @@ from itertools import compress
 from typing import Optional
 
 from findleaks.allocators.base import size_at
+from findleaks.allocators.bulk import read_records
 from findleaks.allocators.memory import Memory
-from findleaks.engine.contract import Blocks
+from findleaks.engine.contract import Blocks, Engine
+from findleaks.engine.terms import NO_BLOCK
 from findleaks.runtimes.go.moduledata import Program, list_types
+from findleaks.runtimes.go.span_table import ObjectSpans
+from findleaks.runtimes.go.stack_roots import StackRoots
 from findleaks.runtimes.go.types import MAP, Type
 from findleaks.value_classes import NamedTuple
 
 HEAD = 48  # bytes of maps.Map and of hmap
+CONTENTS = 16  # offset of the directory or of the buckets
+_FLAGS, _EXTRA = 1 << 4, 24  # hmap.flags is smaller; bytes of mapextra
 _SLOTS = 8  # of a group or bucket
 _LEAST_SLOTS = 1 << 10  # smaller maps are not large
 _LEAST_BITS = 4  # of hmap.B; fewer buckets have no overflow buckets beside them
@@ -36,12 +42,14 @@ _LARGE = 32 << 10  # larger objects are rounded up to pages
 
 
 class GoMap(NamedTuple):
-    """A map. `variable`: the address of the global variable that refers to it, 0 if none does.
-    `type`: the address of its type (0: unknown). `bytes`: the bytes of its groups or buckets."""
+    """A map. `address`: the address of its head. `variable`: the address of the global variable
+    that refers to it, 0 if none does. `type`: the address of its type (0: unknown). `contents`: the
+    address of its directory or buckets. `bytes`: the bytes of its groups or buckets."""
 
     address: int
     variable: int
     type: int
+    contents: int
     entries: int
     slots: int
     bytes: int
@@ -64,6 +72,19 @@ class MapReader:
         if words is None:
             return None
         return self._read_classic(head, variable, words) if self._is_classic else self._read_swiss(head, variable, words)
+
+    def read_on_stack(self, head: int, words: Sequence[int]) -> Optional[GoMap]:
+        """Return the map whose head consists of these words of a stack; None if they are no head.
+        The compiler places the head of a map on the stack if the map does not escape."""
+        if not self._is_classic:
+            return self._read_swiss(head, 0, words)
+        # Any words may be on a stack. A map with buckets for overflow has a mapextra, which refers
+        # to the next unused one of them, or to none.
+        found = self._read_classic(head, 0, words) if words[1] & 0xFF < _FLAGS else None
+        extra = self._memory.words(words[5], 3) if found is not None and self._size(words[5]) == _EXTRA else None
+        if found is None or extra is None or not (extra[2] == 0 or words[2] < extra[2] < words[2] + found.bytes):
+            return None
+        return found if found.type else None
 
     def _size(self, address: int) -> int:
         """Return the size of the object that begins at this address; 0 if none does."""
@@ -88,7 +109,7 @@ class MapReader:
             type_ = type_ if type_ is not None else self._find_type(parts[2], groups, parts[3] + 1, _GROUP_SIZE, is_large)
         if entries != used or slots < self._least:
             return None
-        return GoMap(head, variable, type_ or 0, used, slots, size)
+        return GoMap(head, variable, type_ or 0, directory, used, slots, size)
 
     def _read_classic(self, head: int, variable: int, words: Sequence[int]) -> Optional[GoMap]:
         count, bits = words[0], words[1] >> 8 & 0xFF
@@ -98,7 +119,7 @@ class MapReader:
             return None
         buckets = (1 << bits) + (1 << bits - _LEAST_BITS)  # with those for overflow
         type_ = self._find_type(words[2], room, buckets, _BUCKET_SIZE, slots >= _LEAST_SLOTS)
-        return GoMap(head, variable, type_, count, slots, room)
+        return GoMap(head, variable, type_, words[2], count, slots, room)
 
     def _contents(self, address: int) -> int:
         """Return the bytes of the object whose contents begin at this address; 0 if there is none.
@@ -138,3 +159,19 @@ def heads(blocks: Blocks, types: array[int], values: Iterable[int]) -> Iterator[
     known = frozenset(values)
     for index in compress(range(len(types)), map(known.__contains__, types)):
         yield blocks.address(index)
+
+
+def find_stack_maps(
+    reader: MapReader, memory: Memory, engine: Engine, blocks: Blocks, stacks: StackRoots, spans: ObjectSpans
+) -> list[GoMap]:
+    """Return the maps that `reader` reads on the stacks of goroutines."""
+    found = dict(stacks.find(spans.starts[0], spans.ends[-1])) if len(spans) else {}
+    indices = blocks.find_all(array("Q", found.values()))[0]
+    known = [(place, value, index) for (place, value), index in zip(found.items(), indices) if index != NO_BLOCK]
+    starts = blocks.columns_of(array("I", (index for *_, index in known))).address
+    # A header may precede the contents of a map.
+    places = sorted(place - CONTENTS for (place, value, _), start in zip(known, starts) if value - start in (0, 8))
+    data, missing = read_records(memory.target, engine, array("Q", places), HEAD)
+    words, size = memory.arch.words(data), HEAD // 8
+    read = (reader.read_on_stack(place, words[at * size : (at + 1) * size]) for at, place in enumerate(places) if at not in missing)
+    return [one for one in read if one is not None]

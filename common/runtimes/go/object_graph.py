@@ -95,8 +95,7 @@ class GoGraph(ObjectGraph):
         for pairs in objects.variable_words():
             yield from (ObjectWord(address, value, self.names.name(address)) for address, value in pairs if low <= value < high)
         for address, value in objects.stacks.find(low, high):
-            where = self._goroutines.describe_stack(self._threads, address) if self._goroutines is not None else ""
-            yield ObjectWord(address, value, where)
+            yield ObjectWord(address, value, self.describe_stack(address))
         for address, value in self._search(objects.finalized, low, high):
             yield ObjectWord(address, value, "object with a finalizer")
         for _, place, words in objects.records:
@@ -106,6 +105,10 @@ class GoGraph(ObjectGraph):
             names = [*thread.names, *[""] * (len(thread.words) - len(thread.names))]
             found = {(name or "vector", value) for name, value in zip(names, thread.words) if low <= value < high}
             yield from (ObjectWord(0, value, "", name, thread.tid) for name, value in sorted(found))
+
+    def describe_stack(self, address: int) -> str:
+        """See Goroutines.describe_stack."""
+        return self._goroutines.describe_stack(self._threads, address) if self._goroutines is not None else ""
 
     @cached_property
     def names(self) -> VariableNames:

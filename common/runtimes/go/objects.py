@@ -34,13 +34,15 @@ from findleaks.runtimes.go.code_objects import CodeObjects
 from findleaks.runtimes.go.engine import HEADER, NO_HEADER, NONE, TypeSearch, TypeTable, count_typed, read_type
 from findleaks.runtimes.go.finalizer_queue import QueuedFinalizer, read_finalizer_queue
 from findleaks.runtimes.go.heap import Heap
-from findleaks.runtimes.go.maps import GoMap, MapReader, heads
+from findleaks.runtimes.go.maps import GoMap, MapReader, find_stack_maps, heads
 from findleaks.runtimes.go.moduledata import Program
+from findleaks.runtimes.go.object_totals import ObjectType, Retained
 from findleaks.runtimes.go.pointer_maps import PointerMaps
 from findleaks.runtimes.go.processors import Processors, find_timer_lists
 from findleaks.runtimes.go.shapes import ShapeReader
 from findleaks.runtimes.go.span_table import ObjectSpan, ObjectSpans
 from findleaks.runtimes.go.spans import SpecialRecords, build_blocks, joined_ranges, page_classes, read_spans, read_specials, smaller_sizes
+from findleaks.runtimes.go.special_objects import find_special_objects
 from findleaks.runtimes.go.stack_roots import StackRoots
 from findleaks.runtimes.go.type_addresses import TypeAddresses
 from findleaks.runtimes.go.type_table import TypeNames
@@ -49,32 +51,12 @@ from findleaks.runtimes.object_graph import GARBAGE, LIVE, count_labels
 from findleaks.runtimes.slices import run_in_slices
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import blank_out, merge_ranges, nonzero_pieces
-from findleaks.value_classes import NamedTuple
 
 _SLICE = 1 << 20  # objects that the engine visits between two checks for Ctrl-C
 _MAX_MASKED = 64 << 20  # bytes of variables that are read by their bitmap of pointers
 _PART_UNTYPED = 64  # 1 / this of the objects: if fewer have no type, code is not read
 _MAX_LISTED = 1 << 22  # objects that goroutines retain, of which the types are counted
 UNTYPED = "unknown type"
-
-
-class ObjectType(NamedTuple):
-    """The objects of one type: live objects, and garbage that is not collected yet. Bytes are those
-    of their slots."""
-
-    name: str
-    live: Totals
-    garbage: Totals
-
-
-class Retained(NamedTuple):
-    """Objects that only a group of goroutines reaches: their number and bytes, and the types with
-    the most bytes. `resident`: their resident bytes; None if nearly all are, or if this is
-    unknown."""
-
-    totals: Totals
-    types: Sequence[tuple[str, Totals]]
-    resident: Optional[int]
 
 
 class HeapObjects:
@@ -144,7 +126,10 @@ class HeapObjects:
         addresses = TypeAddresses(self._memory, self._engine, self._program, self.persistent).find(pieces)
         known = self.names.register(addresses)
         known_objects = [(one.address, self.names.map_value(one.type)) for one in self.variable_maps if one.type]
-        known_objects += ShapeReader(self._memory, self._engine, self._program, self.names, self.blocks, spans).read()
+        known_objects += [(one.contents, self.names.map_contents_value(one.type)) for one in self.stack_maps if one.type]
+        known_objects += ShapeReader(
+            self._memory, self._engine, self._program, self.names, self.blocks, spans, self.stacks.structures
+        ).read()
         structure = self._program.types.find("runtime.g")
         if structure is not None:
             known_objects += zip(self.stacks.structures, repeat(self.names.value(structure)))
@@ -152,6 +137,8 @@ class HeapObjects:
             structure = self._program.types.find("runtime.p")
             known_objects += zip(self.processors.addresses, repeat(self.names.value(structure) if structure is not None else NONE))
             known_objects.append((self.processors.array, self.names.add_name("[]*runtime.p") << 1))
+        code = merge_ranges(module.text for module in self._program.modules)
+        known_objects += find_special_objects(self._memory, self._engine, self.records, spans, self.names, code)
         for one in self.queued:
             pointer = self._program.types.at(one.pointer_type)
             if pointer is not None:
@@ -285,18 +272,25 @@ class HeapObjects:
         named = [(self.names.title(value) if value >> 1 < len(self.names.names) else UNTYPED, totals) for value, totals in counts.items()]
         return sorted(named, key=lambda pair: -pair[1].bytes)
 
+    def _map_reader(self, reads_small: bool) -> MapReader:
+        return MapReader(self._memory, self._program, self.blocks, self._header_type, reads_small)
+
     @cached_property
     def variable_maps(self) -> list[GoMap]:
         """Large maps, and smaller ones of known types, to which global variables refer."""
-        reader = MapReader(self._memory, self._program, self.blocks, self._header_type, reads_small=True)
+        reader = self._map_reader(reads_small=True)
         found = (reader.read(word, address) for words in self.variable_words() for address, word in words)
         return [one for one in found if one is not None]
 
+    @cached_property
+    def stack_maps(self) -> list[GoMap]:
+        """The same of maps whose heads are on stacks: local variables that do not escape."""
+        return find_stack_maps(self._map_reader(reads_small=True), self._memory, self._engine, self.blocks, self.stacks, self.spans)
+
     def large_maps(self) -> list[GoMap]:
-        """Return large maps: those that variables refer to, and those that are known by their
+        """Return large maps: those of variables and stacks, and those that are known by their
         types."""
-        reader = MapReader(self._memory, self._program, self.blocks, self._header_type)
-        found = {one.address: one for one in self.variable_maps}
+        reader, found = self._map_reader(reads_small=False), {one.address: one for one in (*self.variable_maps, *self.stack_maps)}
         for address in heads(self.blocks, self.types, self.names.map_values()):
             one = reader.read(address) if address not in found else None
             if one is not None:
@@ -315,7 +309,8 @@ class HeapObjects:
 
     def title_of(self, one: GoMap) -> str:
         """Return the name of a map's type; "" if it is unknown."""
-        return self.title_at(self.blocks.find(one.address))
+        index = self.blocks.find(one.address)
+        return self.title_at(index) if index >= 0 else self.names.title(self.names.map_value(one.type)) if one.type else ""
 
     def variable_words(self) -> Iterator[list[tuple[int, int]]]:
         """Yield addresses and values of the words of global variables that may be pointers."""

@@ -13,9 +13,10 @@ from findleaks.unwind.stacks import NamedFrame
 
 # The first element of the import path of each package, and what may follow: the rest of the path,
 # or the name of a function, which may have type arguments. "go.uber.org/zap.New" must not match.
+# Neither must "plugin/unnamed-0123456789abcdef.Start", a function of a plugin built from a file.
 _LIBRARY = re.compile(
     r"(?:archive|bufio|bytes|cmp|compress|container|context|crypto|database|debug|embed|encoding|errors|expvar|flag|fmt|go|hash|html|"
-    r"image|index|internal|io|iter|log|maps|math|mime|net|os|path|plugin|reflect|regexp|runtime|slices|sort|strconv|strings|structs|"
+    r"image|index|internal|io|iter|log|maps|math|mime|net|os|path|plugin(?!/)|reflect|regexp|runtime|slices|sort|strconv|strings|structs|"
     r"sync|syscall|testing|text|time|unicode|unique|unsafe|vendor|weak)(?:/|\.[^/\[]*(?:\[|$))"
 )
 _OUTERMOST = "runtime.goexit"

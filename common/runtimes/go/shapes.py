@@ -2,11 +2,12 @@
 even if only variables, closures or objects of unknown type refer to them.
 
 - A channel contains the address of the type of its elements. Only channels whose elements have
-  pointers are looked for.
+  pointers, and channels for which a goroutine waits, are looked for.
 - The objects of a sync.Pool for each processor are found through the list of all pools.
 - The root of a sync.Map has no parent, and refers to entries, or to nodes whose parent is the root.
 
-Sources: Go 1.18 to 1.26, src/runtime/chan.go (hchan, makechan), src/sync/pool.go (Pool, poolLocal,
+Sources: Go 1.18 to 1.27, src/runtime/chan.go (hchan, makechan), runtime2.go (g.waiting, sudog;
+since 1.26, sudog.c is a pointer that may be 0, and its address), src/sync/pool.go (Pool, poolLocal,
 allPools, oldPools); since 1.24, src/internal/sync/hashtriemap.go (indirect, entry)."""
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from itertools import chain, islice
 from typing import Optional
 
 from findleaks.allocators.base import size_at
-from findleaks.allocators.bulk import read_records
+from findleaks.allocators.bulk import read_records, read_scattered
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.runtimes.go.code_references import variables_of_function
@@ -33,19 +34,30 @@ _MOST_SLOTS = 1 << 20  # maximum number of objects of one size that are examined
 _MOST_POOLS = 1 << 16
 _MOST_ROOTS = 1 << 14  # maximum number of possible roots of sync.Map whose children are read
 _LOOK = 1 << 8  # objects between two checks for Ctrl-C
+_MOST_CHANNELS = 1 << 10  # maximum number of channels in a select that are read
 _MAX_BUFFER = 1 << 40  # maximum number of elements of a channel
 _ANY = "[interface {},interface {}]"  # type arguments of the types of a sync.Map
 _ROOT, _ENTRY = f"sync.indirect{_ANY}", f"sync.entry{_ANY}"
 
 
 class ShapeReader:
-    """Finds objects by their contents. `blocks`: the objects of the heap, which are in `spans`."""
+    """Finds objects by their contents. `blocks`: the objects of the heap, which are in `spans`.
+    `structures`: the addresses of all g structures."""
 
-    def __init__(self, memory: Memory, engine: Engine, program: Program, names: TypeNames, blocks: Blocks, spans: ObjectSpans) -> None:
+    def __init__(
+        self,
+        memory: Memory,
+        engine: Engine,
+        program: Program,
+        names: TypeNames,
+        blocks: Blocks,
+        spans: ObjectSpans,
+        structures: Sequence[int],
+    ) -> None:
         self._tables = [FunctionTable(memory, module) for module in program.modules]
         self._memory, self._engine, self._program, self._names = memory, engine, program, names
         self._types, self._blocks = program.types, blocks
-        self._spans = spans
+        self._spans, self._structures = spans, structures
 
     def read(self) -> Iterator[tuple[int, int]]:
         """Yield the address and the type value of each object that is recognised."""
@@ -69,8 +81,13 @@ class ShapeReader:
         offset = self._types.offset(one.address, "elemtype") if one is not None else None
         if one is None or offset is None or offset % 8 or not 32 <= offset < one.size:
             return
-        places = self._places(one.size)
-        columns = self._columns(places, offset // 8 + 1)
+        awaited = array("Q", sorted(set(self._awaited_channels())))
+        for places in (self._places(one.size), awaited):
+            yield from self._check_channels(places, self._columns(places, offset // 8 + 1))
+
+    def _check_channels(self, places: Sequence[int], columns: Sequence[Sequence[int]]) -> Iterator[tuple[int, int]]:
+        """Yield the address and the type value of each of these objects that is a channel.
+        `columns`: their first words; the last one is the address of the type of the elements."""
         sections = self._types.sections
         low, high = min(one.start for one in sections), max(one.end for one in sections)
         possible = (word for word in set(columns[-1]) if low <= word < high)
@@ -82,6 +99,31 @@ class ShapeReader:
                 continue
             if used <= room < _MAX_BUFFER and (buffer if room else buffer == place + 16):
                 yield place, values[elem]
+
+    def _awaited_channels(self) -> Iterator[int]:
+        """Yield the addresses of channels for which goroutines wait."""
+        g, record = self._types.find("runtime.g"), self._types.find("runtime.sudog")
+        if g is None or record is None:
+            return
+        first, channel, following = (
+            self._types.offset(g, "waiting"),
+            self._types.offset(record, "c"),
+            self._types.offset(record, "waitlink"),
+        )
+        if first is None or channel is None or following is None:
+            return
+        found = self._words_at([address + first for address in self._structures])
+        for _ in range(_MOST_CHANNELS):
+            records = [one for one in found if one]
+            if not records:
+                return
+            pairs = zip(*(self._words_at([one + channel + at for one in records]) for at in (0, 8)))
+            yield from (one if self._blocks.find(one) >= 0 else other for one, other in pairs)
+            found = self._words_at([one + following for one in records])
+
+    def _words_at(self, addresses: Sequence[int]) -> Sequence[int]:
+        """Return the words at these addresses; 0 for those that are unreadable."""
+        return self._memory.arch.words(read_scattered(self._memory.target, self._engine, addresses, 8)[0])
 
     def _channel_values(self) -> dict[int, int]:
         """Return the type values of channels, by the address of the type of their elements."""

@@ -15,7 +15,8 @@ from findleaks.formatting import format_count, number, shorten, size, some
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.go.engine import NONE
 from findleaks.runtimes.go.object_graph import GoGraph
-from findleaks.runtimes.go.objects import HeapObjects, ObjectType
+from findleaks.runtimes.go.object_totals import ObjectType
+from findleaks.runtimes.go.objects import HeapObjects
 from findleaks.runtimes.go.slice_uses import SliceUses
 from findleaks.runtimes.object_graph import LIVE
 from findleaks.target.base import Range

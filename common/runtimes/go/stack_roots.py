@@ -295,13 +295,13 @@ class StackRoots:
 
     def _add_frames(self, found: _Found, frames: Iterator[CallFrame], is_running: bool, stack: Range) -> int:
         """Add the pointers of each frame. Returns the address after the last frame, or 0 if the
-        last frame is that of the outermost function. `is_running`: whether the goroutine was
-        stopped at an arbitrary instruction."""
+        last frame is that of the outermost function, which is empty on AArch64 since 1.27.
+        `is_running`: whether the goroutine was stopped at an arbitrary instruction."""
         is_unsafe, is_inner, has_panicked = False, is_running, False
         start = stack.start
         for number, frame in enumerate(frames):
             function, end = frame.function, frame.end
-            if end > stack.end or frame.sp < start - _WORD or (end <= start and number):
+            if end > stack.end or frame.sp < start - _WORD or (end <= start and number and not function.flag & TOP_FRAME):
                 return start  # damaged
             is_safe = function.name not in _UNKNOWN
             pc = function.entry + function.resumption + 1 if has_panicked else frame.pc

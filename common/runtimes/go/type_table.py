@@ -7,10 +7,12 @@ Sources: Go 1.18 to 1.26, src/runtime: map.go (hmap, up to 1.23), chan.go (hchan
 src/internal/runtime/maps: map.go (Map), table.go (table), group.go (groupsReference), since 1.24;
 src/internal/abi: map_swiss.go, map_noswiss.go (the types of a map); src/sync/atomic/type.go
 (Pointer); since 1.23, src/runtime/time.go (timeTimer); since 1.24, src/internal/sync/hashtriemap.go
-(node, entry, indirect)."""
+(node, entry, indirect), src/weak/pointer.go (Pointer); since 1.25, src/unique/canonmap.go (node,
+entry, indirect); 1.23, src/internal/concurrent/hashtriemap.go (the same types)."""
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Optional
@@ -23,7 +25,8 @@ from findleaks.value_classes import NamedTuple
 _MAX_SLOTS = 1 << 16  # of one type: longer arrays of structures are read in part
 _MAX_DEPTH = 64
 _WORD = 8
-_ATOMIC, _NODE = "atomic.Pointer[", "sync.node["
+_ATOMIC, _WEAK = "atomic.Pointer[", "weak.Pointer["
+_NODE = re.compile(r"(?:sync|unique|concurrent)\.(node\[)")
 
 
 class _Slot(NamedTuple):
@@ -47,6 +50,7 @@ class TypeNames:
         self._closures: dict[int, int] = {}  # by function: the type of its closures' contents
         self.text = self._add(("text", 0), "string contents", 1, 0)
         self.function = self._add(("function", 0), "func", _WORD, terms.ANY)
+        self.handle = self._add(("handle", 0), "weak pointer", _WORD, 0)
         self._timer = types.find("runtime.timer")
         # Since 1.23, NewTimer and NewTicker return a pointer to a part of a larger object.
         self._timers = types.find("runtime.timeTimer")
@@ -105,6 +109,13 @@ class TypeNames:
         """Return the type value of the head of a map whose type is at this address; or NONE."""
         one = self._types.at(address)
         return self._map_value(one) if one is not None and one.kind == MAP else NONE
+
+    def map_contents_value(self, address: int) -> int:
+        """Return the type value of the directory or the buckets of such a map; or NONE."""
+        head = self.map_value(address)
+        self._complete()
+        slots = self._slots[head >> 1] if head != NONE else ()
+        return next((one.target for one in slots if one.kind in (terms.POINTER, terms.SECOND)), NONE)
 
     def map_values(self) -> list[int]:
         """Return the type values of the heads of all known maps."""
@@ -191,10 +202,10 @@ class TypeNames:
             part = self._types.offset(whole, "timer" if whole == self._timers else "r") if whole is not None else None
             if whole is not None and part is not None:
                 yield _Slot(part, terms.INSIDE, self.value(whole))
-        elif one.name.startswith(_NODE):
-            arguments = one.name[len(_NODE) :]
-            for kind, name in ((terms.TAGGED, f"sync.entry[{arguments}"), (terms.UNTAGGED, f"sync.indirect[{arguments}")):
-                whole = self._types.find(name)
+        elif (node := _NODE.match(one.name)) is not None:
+            package, arguments = one.name[: node.start(1)], one.name[node.end() :]
+            for kind, name in ((terms.TAGGED, "entry"), (terms.UNTAGGED, "indirect")):
+                whole = self._types.find(f"{package}{name}[{arguments}")
                 if whole is not None:
                     yield _Slot(0, kind, self.value(whole))
 
@@ -231,6 +242,9 @@ class TypeNames:
         elif one.kind == STRUCT and one.name.startswith(_ATOMIC):
             slot = self._atomic_slot(one, offset)
             yield from () if slot is None else (slot,)
+        elif one.kind == STRUCT and one.name.startswith(_WEAK):
+            fields = [field for field in self._types.fields(one.address) if field.name == "u"]
+            yield from (_Slot(offset + field.offset, terms.POINTER, self.handle << 1) for field in fields)
         elif one.kind == STRUCT:
             for field in self._types.fields(one.address):
                 member = self._types.at(field.type)

@@ -10,7 +10,7 @@ offset is shifted left by one, and the lowest bit says that it is embedded."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Optional
 
@@ -27,7 +27,10 @@ _DIRECT = 32  # KindDirectIface, in the kind up to 1.25, in the flags since 1.26
 _PROGRAM = 64  # KindGCProg, in the kind, up to 1.23
 # TFlagGCMaskOnDemand, since 1.24. In 1.22 and 1.23, types that are made at run time have this flag.
 _ON_DEMAND = 16
-_STR = 40  # offset of Type.Str
+_FLAGS, _STR = 20, 40  # offsets of Type.TFlag and of Type.Str
+# TFlagUncommon: UncommonType follows, which begins with the offset of the package's path
+_UNCOMMON = 1
+_STRUCTURE = 80  # bytes of StructType
 _MAX_NAME, _MAX_FIELDS = 1 << 14, 1 << 14
 _MAX_SECTION = 1 << 29  # bytes of type descriptors of a program
 _CACHED = 1 << 16
@@ -142,6 +145,14 @@ class Types:
 
     def _find(self, name: str) -> Optional[int]:
         """Return the address of the named structure type, or None."""
+        return next((one.address for one in self._iterate_named(name)), None)
+
+    def list_named(self, name: str) -> Sequence[Type]:
+        """Return all structure types with this name. Types of several packages may have the same
+        name, because names have only the last part of a package's path."""
+        return list(dict.fromkeys(self._iterate_named(name)))
+
+    def _iterate_named(self, name: str) -> Iterator[Type]:
         text = f"*{name}".encode()  # shorter than 128 bytes
         for section in self.sections:
             content = self._memory.read(section.start, min(section.end - section.start, _MAX_SECTION))
@@ -151,8 +162,15 @@ class Types:
             for place in places:
                 one = self.at(section.start + place - _STR) if place % 8 == _STR % 8 and place >= _STR else None
                 if one is not None and one.kind == STRUCT and one.name == name:
-                    return one.address
-        return None
+                    yield one
+
+    def read_package(self, one: Type) -> str:
+        """Return the path of the package of a named structure type; "" if it is unnamed."""
+        section, memory = self._section(one.address), self._memory
+        is_named = any(flags & _UNCOMMON for flags in memory.read(one.address + _FLAGS, 1))
+        data = memory.read(one.address + _STRUCTURE, 4) if is_named else b""
+        offset = int.from_bytes(data, memory.arch.byteorder)
+        return self._name(section.start + offset) if section is not None and offset else ""
 
     def offset(self, structure: int, path: str) -> Optional[int]:
         """Return the offset of a field ("sched.pc") in a structure, or None if it has no such

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -47,7 +48,8 @@ _REMEDIES = {
     "runtime.g._defer": "do not defer in a loop: deferred calls run, and are freed, when their function returns",
     "runtime/cgo.": "call Delete for each cgo.Handle that C no longer needs",
 }
-_LEAST_HELD = 1 << 20  # bytes of live objects for a finding about timers, finalizers or contexts
+_OF_RUNTIME = re.compile(r"variables? (?:at \S+ \(used in )?runtime\.")  # a root of the runtime
+_LEAST_HELD = 1 << 20  # bytes of live objects for a finding about what retains them
 _MANY_QUEUED = 1000  # finalizers that have not run, although the goroutine that runs them waits
 _PART_ALLOCATED = 4  # a site that allocated 1 / this of the live objects is named
 _PART_CALLED = 16  # a function is named if its closures are 1 / this of the retained objects
@@ -79,11 +81,12 @@ def find_free_memory(target: Target, stats: Optional[MemStats], parts: Sequence[
 def find_sparse_maps(target: Target, objects: HeapObjects, graph: GoGraph) -> Iterator[Finding]:
     """Yield a finding for each live map, at most three, that takes much memory for few entries."""
     sparse = [one for one in objects.large_maps() if one.bytes >= _LEAST_MAP and one.entries * _SPARSE <= one.slots]
-    live = [one for one in sparse if graph.is_live(objects.blocks.find(one.address))]
+    live = [one for one in sparse if graph.is_live(objects.blocks.find(one.contents))]
     for one in sorted(live, key=lambda one: -one.bytes)[:_MOST_MAPS]:
         symbol = target.symbolize(one.variable) if one.variable else None
         kind = shorten(objects.title_of(one)) or "map"
-        whose = f"at {one.address:#x}"
+        stack = graph.describe_stack(one.address)
+        whose = f"of the {stack}" if stack else f"at {one.address:#x}"
         resident = _find_resident_bytes(one, graph)
         if one.variable:
             whose = f"of the {shorten(graph.names.name(one.variable), 120)}"
@@ -94,12 +97,14 @@ def find_sparse_maps(target: Target, objects: HeapObjects, graph: GoGraph) -> It
             "type": objects.title_of(one) or None,
             "variable": hex(one.variable) if one.variable else None,
             "name": symbol.name if symbol is not None else None,
+            "stack": stack or None,
             "entries": one.entries,
             "slots": one.slots,
         }
         remedies = ("replace the map by a new one, such as maps.Clone returns: delete() and clear() keep its memory",)
         cause = "It had more entries once, or was created for more: a map of Go never shrinks."
-        yield Finding("go-map", one.bytes, title, cause, remedies, (f"path {one.address:#x}", "runtime --only go"), facts, resident)
+        commands = (f"path {one.contents if stack else one.address:#x}", "runtime --only go")
+        yield Finding("go-map", one.bytes, title, cause, remedies, commands, facts, resident)
 
 
 def _find_resident_bytes(one: GoMap, graph: GoGraph) -> Optional[int]:
@@ -136,13 +141,14 @@ def add_remedy(finding: Finding) -> Finding:
     return replace(finding, remedies=(*finding.remedies, *(remedy for part, remedy in _REMEDIES.items() if part in path)))
 
 
-def find_unreleased(graph: GoGraph, runtime: str, types: Sequence[Type], known: Sequence[Finding]) -> Iterator[Finding]:
-    """Yield a finding if most live objects, although they are few, are retained by something that
-    has to be released: contexts, deferred calls, or handles. See find_retainer."""
+def find_small_retainer(graph: GoGraph, runtime: str, types: Sequence[Type], known: Sequence[Finding]) -> Iterator[Finding]:
+    """Yield a finding if one object retains most live objects, although they are few. Pools and
+    what the runtime itself retains are left out. See find_retainer."""
     for one in find_retainer(graph, runtime, types, known, _LEAST_HELD):
         path = f"{one.facts.get('root')} {one.facts.get('path')}"
-        # A pool may be large in any program.
-        if any(part in path for part in _REMEDIES if part != _POOL):
+        # Objects of a pool, and of the runtime, may be most of those of any small program.
+        is_other = not (_POOL in path or _OF_RUNTIME.search(path)) and 2 * one.weight >= _LEAST_HELD
+        if is_other or any(part in path for part in _REMEDIES if part != _POOL):
             yield one
 
 

@@ -13,7 +13,8 @@ from findleaks.runtimes.go.deadlocks import LockHolder, describe_holders, find_l
 from findleaks.runtimes.go.goroutine_findings import describe_goroutines, large_groups, with_companions
 from findleaks.runtimes.go.goroutines import Goroutines
 from findleaks.runtimes.go.object_graph import GoGraph
-from findleaks.runtimes.go.objects import HeapObjects, Retained
+from findleaks.runtimes.go.object_totals import Retained
+from findleaks.runtimes.go.objects import HeapObjects
 from findleaks.runtimes.go.types import Types
 from findleaks.runtimes.go.waits import WaitReader, object_indices
 from findleaks.runtimes.user_threads import group_user_threads
