@@ -103,7 +103,7 @@ class Starts(NamedTuple):
     objects with singleton methods. `threads`: Thread objects. `methods`: method entries.
     `object_space`: the rb_objspace_t, 0 if unknown. `machines`: the structures of virtual machines
     (rb_vm_t).
-    `stacks` returns the stacks of values of threads and fibers."""
+    `stacks` returns the stacks of values of threads and fibers. `fibers`: Fiber objects."""
 
     classes: Iterable[int]
     singular: Iterable[int]
@@ -112,6 +112,7 @@ class Starts(NamedTuple):
     object_space: int = 0
     machines: Sequence[Range] = ()
     stacks: Callable[[], Sequence[ValueStack]] = tuple
+    fibers: Sequence[int] = ()
 
 
 class Finder:
@@ -138,7 +139,8 @@ class Finder:
         self._members = Members(memory, self._tables, values, symbols.an_object, data, self._symbols.name)
         is_slot = self._is_slot
         self._generic = GenericVariables(memory, self._tables, self._symbols, self._members, values, is_slot, data)
-        self._threads = ThreadVariables(memory, self._tables, self._symbols, self._generic, values.long, starts.threads)
+        readers = memory, self._tables, self._symbols, self._generic
+        self._threads = ThreadVariables(*readers, values.long, starts.threads, starts.fibers)
         self._closures = Closures(memory, values, self._symbols, SequenceReader(memory, values, version))
         self._taken: dict[int, Variable] = {}
         self._divided: list[int] = []
