@@ -32,7 +32,7 @@ from findleaks.runtimes.ruby.signal_blocks import find_signal_blocks
 from findleaks.runtimes.ruby.symbols import CLASS, GLOBAL, INSTANCE, KIND, SHIFT, Symbols
 from findleaks.runtimes.ruby.tables import Item, Tables, elements, hash_length
 from findleaks.runtimes.ruby.thread_variables import ThreadVariables
-from findleaks.runtimes.ruby.value_stacks import ValueStack, name_place
+from findleaks.runtimes.ruby.value_stacks import ValueStack, name_frame, name_place
 from findleaks.runtimes.ruby.values import Values
 from findleaks.target.base import Range
 from findleaks.target.interruptible import interruptible
@@ -177,6 +177,8 @@ class Finder:
                 of_functions.setdefault(value, (name, address))
         for value, (name, address) in of_functions.items():
             self._take(name, address, value, DEEPEST, is_local=True)
+        for name, address, value in self._captured_by_frames():
+            self._take(name, address, value, DEEPEST - 1, is_local=True)
         for name, address, value in self._generic.find():
             self._take(name, address, value, DEEPEST, is_local=True)
         extension = self._members.constants[0] if self._members.constants is not None else -1
@@ -343,6 +345,15 @@ class Finder:
                 name = name_place(frame)
                 if name and word % 8 == 0 and word:
                     yield name, place, word, bool(frame and frame.file)
+
+    def _captured_by_frames(self) -> Iterator[tuple[str, int, int]]:
+        """Yield the local variables on the heap that the blocks in the frames of threads and fibers
+        refer to. The block of a thread has the variables around it without any word on its stack."""
+        visited = {self._main.start}
+        for stack in interruptible(self._memory.target, self._starts.stacks()):
+            for frame, pointer in zip(stack.frames, stack.environments):
+                for name, address, value in self._closures.variables_of_frame(pointer, visited) if frame and frame.file else ():
+                    yield f"local variable {name}, captured by {name_frame(frame)}", address, value
 
     def _finalizers(self) -> Iterator[tuple[str, int, int]]:
         """Yield the Arrays of finalizers (ObjectSpace.define_finalizer). The object space points to
