@@ -106,6 +106,22 @@ def test_a_queue_in_a_local_variable_retains_its_elements(waiting: Waiting) -> N
     assert re.match(r"(Thread::)?Queue, with ", own["what"]), own
 
 
+NAMED = {
+    r"local variable deferred, captured by block .*start_worker \(.*'s elements": 500,
+    "fiber-local variables :unsent of suspended fibers": 400,
+}
+
+
+def test_variables_that_no_stack_refers_to(waiting: Waiting) -> None:
+    """The block of a thread captured one variable, and a suspended fiber has the other. Each text has a block of more than 1,000 bytes."""
+    found: dict[str, Any] = json.loads(debuggers.findleaks("roots", "--json", "--limit", "0", str(waiting.core)))
+    for name, texts in NAMED.items():
+        (own,) = (one for one in found["roots"] if re.match(name, one["name"]))
+        # A word on a stack may still refer to one of the last texts.
+        assert texts - 5 <= own["objects"]["count"] - 1 <= texts, own
+        assert own["retained_bytes"] >= 1000 * (texts - 5), own
+
+
 def test_the_buffer_of_a_file_retains_nothing(waiting: Waiting) -> None:
     """The address of a text of 300,000 bytes in the buffer of LOG is not a reference. Only a local variable refers to the text."""
     found: dict[str, Any] = json.loads(debuggers.findleaks("roots", "--json", "LOG", str(waiting.core)))
