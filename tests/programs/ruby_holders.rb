@@ -137,6 +137,12 @@ def suspend_fiber
   $suspended.resume
 end
 
+def generate_classes
+  Object.const_set(:GENERATED, Array.new(1200) { |number| Class.new { @plan = ["#{number} #{"p" * 1000}"] } })
+  GENERATED[7].instance_variable_set(:@plan, Array.new(1500) { |number| "#{number} #{"q" * 1000}" })
+end
+
+generate_classes
 fill
 close
 capture

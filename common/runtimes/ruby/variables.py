@@ -14,7 +14,7 @@ Finalizers: gc.c (rb_objspace_t, define_final0) of these versions."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
@@ -288,22 +288,45 @@ class Finder:
 
     def _of_classes(self) -> Iterator[tuple[str, int, int]]:
         classes = list(self._starts.classes)
-        for klass in classes:
+        constants = {klass: list(self._members.of_class(klass)) for klass in classes}
+        of_many = self._find_common(constants.values())
+        for klass, members in constants.items():
             prefix = "" if klass == self._exported.an_object else f"{self._values.class_name(klass)}::"
-            yield from self._name_all(prefix, "constants", klass, list(self._members.of_class(klass)))
-        for klass in classes:
-            own = [one for one in self._members.own(klass) if one.kind in (INSTANCE, CLASS)]
-            yield from self._name_all(f"{self._values.class_name(klass)}.", "variables", klass, own)
+            yield from self._name_all(prefix, "constants", klass, members, of_many)
+        own = {klass: [one for one in self._members.own(klass) if one.kind in (INSTANCE, CLASS)] for klass in classes}
+        of_many = self._find_common(own.values())
+        for klass, members in own.items():
+            yield from self._name_all(f"{self._values.class_name(klass)}.", "variables", klass, members, of_many)
 
-    def _name_all(self, prefix: str, noun: str, klass: int, members: Sequence[Member]) -> Iterator[tuple[str, int, int]]:
+    def _find_common(self, found: Iterable[Sequence[Member]]) -> frozenset[int]:
+        """Return the serial numbers of the names that COLLECTED or more classes have for an object,
+        such as the constant DATA of classes that the program generates."""
+        counts = Counter(one.serial for members in found for one in members if one.value and one.value % 8 == 0)
+        return frozenset(serial for serial, number in counts.items() if number >= COLLECTED)
+
+    def _name_all(
+        self, prefix: str, noun: str, klass: int, members: Sequence[Member], of_many: Collection[int]
+    ) -> Iterator[tuple[str, int, int]]:
         """Yield the constants or variables of a class. If the values of COLLECTED or more of them
-        are objects, the program uses the class as a collection. Then all have one name."""
+        are objects, the program uses the class as a collection. Then all have one name. Those whose
+        names are in `of_many` have one name for all classes, unless the value is a collection of
+        COLLECTED elements or more."""
         joint = ""
         if len(members) >= COLLECTED and sum(self._kind(one.value)[0] is not None for one in members) >= COLLECTED:
             joint = f"{noun} of {self._values.class_name(klass)}"
             self._joint.add(joint)
         for one in members:
-            yield from ([(joint, one.address, one.value)] if joint else self._iterate_named(prefix, one))
+            if not joint and one.serial in of_many and not self._is_long(one.value):
+                common = f"{noun} {self._symbols.name(one.serial)} of classes"
+                self._joint.add(common)
+                yield common, one.address, one.value
+            else:
+                yield from ([(joint, one.address, one.value)] if joint else self._iterate_named(prefix, one))
+
+    def _is_long(self, value: int) -> bool:
+        """Whether a value is a collection of COLLECTED elements or more."""
+        tag, klass = self._kind(value)
+        return tag is not None and (self._contents(value, tag, klass)[1] or 0) >= COLLECTED
 
     def _of_methods(self) -> Iterator[tuple[str, int, int]]:
         """Yield the variables that the blocks of methods captured. The variables of MANY methods
