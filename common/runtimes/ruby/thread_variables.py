@@ -89,7 +89,8 @@ class ThreadVariables:
                 yield owner, "thread variable", self._thread_variables(slot)
 
     def _of_suspended_fibers(self) -> Iterator[tuple[str, Iterator[tuple[str, int, int]]]]:
-        """Yield the kind of the variables of each fiber that no thread executes, and the variables."""
+        """Yield the kind of the variables of each fiber that no thread executes, and the
+        variables."""
         if not self._fibers:
             return
         threads = {self._memory.word(slot + DATA) or 0 for slot in self._threads} - {0}
@@ -119,8 +120,8 @@ class ThreadVariables:
         return None
 
     def _read_context(self, words: Sequence[int], thread: int) -> Optional[tuple[int, int]]:
-        """Return the table and the Hash of `_find_fiber_locals` from the first words of a context of
-        this thread; None if it is no context."""
+        """Return the table and the Hash of `_find_fiber_locals` from the first words of a context
+        of this thread; None if it is no context."""
         # A context begins with the address of its stack of values, the number of words of the
         # stack, and the address of a control frame in the stack.
         if thread not in words[4:_PLACES] or not words[0] < words[2] < words[0] + 8 * min(words[1], _MOST):

@@ -371,11 +371,14 @@ class Finder:
 
     def _captured_by_frames(self) -> Iterator[tuple[str, int, int]]:
         """Yield the local variables on the heap that the blocks in the frames of threads and fibers
-        refer to. The block of a thread has the variables around it without any word on its stack."""
+        refer to. The block of a thread reaches the variables around it through its environment,
+        often without a word on its stack."""
         visited = {self._main.start}
         for stack in interruptible(self._memory.target, self._starts.stacks()):
             for frame, pointer in zip(stack.frames, stack.environments):
-                for name, address, value in self._closures.variables_of_frame(pointer, visited) if frame and frame.file else ():
+                if frame is None or not frame.file:
+                    continue
+                for name, address, value in self._closures.variables_of_frame(pointer, visited):
                     yield f"local variable {name}, captured by {name_frame(frame)}", address, value
 
     def _finalizers(self) -> Iterator[tuple[str, int, int]]:
