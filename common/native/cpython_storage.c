@@ -134,12 +134,13 @@ static uint64_t find_keys(const uint8_t *keys, uint64_t size, uint64_t *hashes) 
 }
 
 /* `object`: at least six words of a set: reference count, type, two numbers, the number of entries
- * minus one, and the pointer to the table. An entry of the table has two words: key and hash. */
+ * minus one, and the pointer to the table. An entry of the table has two words: key and hash. The
+ * number of entries is a power of two, at least 8. */
 static void claim_set(const blocks *b, const uint8_t *object, const uint32_t *found, uint32_t *claims) {
     uint64_t start = 0, entries = load(object + 4 * WORD) + 1, at = load(object + 5 * WORD);
     uint32_t index = at % WORD || entries >> 32 ? NONE : holder(b, at, &start);
     uint64_t size = index == NONE || start != at ? 0 : size_of(b, index), wanted = entries * 2 * WORD;
-    if (entries && size >= wanted && size - wanted <= wanted / 4 + 4 * WORD)
+    if (entries >= 8 && !(entries & (entries - 1)) && size >= wanted && size - wanted <= wanted / 4 + 4 * WORD)
         claim_block(b, found, claims, index, SET);
 }
 
@@ -279,7 +280,7 @@ static int add_hashes(const blocks *b, const uint8_t *data, uint64_t start, uint
  * up to LAST_WORD; 0: there is no such pattern. For longer lists and for blocks of deques, the
  * bounds of the unused parts are added to `rest`, if words of these parts in the piece point into
  * blocks. For keys of dictionaries and tables of sets, the bounds of hashes that point into blocks
- * are added.
+ * are added, and those of the part of the block behind the table.
  *
  * heads[64 * n + m] excludes the words before word n and, unless m is 0, those from word m on; 0:
  * there is no such pattern. A block of values may have one more word after the values, which is
@@ -324,7 +325,13 @@ API int fl_unused_storage(const blocks *b, const piece *p, const uint32_t *found
             continue;
         }
         if (claim == SET) {
-            if (add_hashes(b, data, start, 1, (left < size ? left : size) / WORD, 2, rest))
+            /* The table is the largest power of two that fits: claim_set permits a quarter more. */
+            uint64_t end = size / WORD;
+            while (end & (end - 1))
+                end &= end - 1;
+            if (add_hashes(b, data, start, 1, left < end * WORD ? left / WORD : end, 2, rest))
+                return NO_MEMORY;
+            if (left >= size && add_unused(b, data, start, end, size / WORD, rest))
                 return NO_MEMORY;
             continue;
         }

@@ -106,6 +106,24 @@ def test_a_queue_in_a_local_variable_retains_its_elements(waiting: Waiting) -> N
     assert re.match(r"(Thread::)?Queue, with ", own["what"]), own
 
 
+NAMED = {
+    r"variables @plan of classes": 2 * 1199,
+    r"#<Class:0x\w+>\.@plan": 1501,
+    r"local variable deferred, captured by block .*start_worker \(.*'s elements": 501,
+    "fiber-local variables :unsent of suspended fibers": 401,
+}
+
+
+def test_variables_that_no_stack_refers_to(waiting: Waiting) -> None:
+    """The block of a thread captured one variable, a suspended fiber has another one, and 1,200 classes have a variable of the same name.
+    One of the classes has a long Array, and keeps its name."""
+    found: dict[str, Any] = json.loads(debuggers.findleaks("roots", "--json", "--limit", "0", str(waiting.core)))
+    for name, objects in NAMED.items():
+        (own,) = (one for one in found["roots"] if re.match(name, one["name"]))
+        # A word on a stack may still refer to one of the last objects.
+        assert objects - 5 <= own["objects"]["count"] <= objects, own
+
+
 def test_the_buffer_of_a_file_retains_nothing(waiting: Waiting) -> None:
     """The address of a text of 300,000 bytes in the buffer of LOG is not a reference. Only a local variable refers to the text."""
     found: dict[str, Any] = json.loads(debuggers.findleaks("roots", "--json", "LOG", str(waiting.core)))

@@ -123,6 +123,26 @@ def wait_in_thread
   own
 end
 
+def start_worker
+  deferred = Queue.new
+  500.times { |number| deferred << "#{number} #{"z" * 1000}" }
+  Thread.new { loop { Thread.stop; deferred.pop } }
+end
+
+def suspend_fiber
+  $suspended = Fiber.new do
+    Thread.current[:unsent] = Array.new(400) { |number| "#{number} #{"u" * 1000}" }
+    Fiber.yield
+  end
+  $suspended.resume
+end
+
+def generate_classes
+  Object.const_set(:GENERATED, Array.new(1200) { |number| Class.new { @plan = ["#{number} #{"p" * 1000}"] } })
+  GENERATED[7].instance_variable_set(:@plan, Array.new(1500) { |number| "#{number} #{"q" * 1000}" })
+end
+
+generate_classes
 fill
 close
 capture
@@ -133,5 +153,7 @@ set_variables_of_thread
 clean_up_later
 Thread.new { wait_in_thread }
 Thread.new { consume }
-Thread.pass until Thread.list.count(&:stop?) == 2
+start_worker
+suspend_fiber
+Thread.pass until Thread.list.count(&:stop?) == 3
 collect_and_wait

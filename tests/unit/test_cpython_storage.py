@@ -337,6 +337,9 @@ def test_hashes(engine: Any, arch: Arch) -> None:
     assert find_hashes([3, 0, table], [1, 7, 0x9D0000, 0, 2, *slots, *entries]) == []
     items = [HEAP, HEAP, HEAP, 5, *[0] * 10, HEAP, HEAP]
     assert find_hashes([2, 2, 7, table], items, kind=SETS) == [1, 2, 15, 16]
+    assert find_hashes([2, 2, 7, table], [*items, HEAP, 5], kind=SETS) == [1, 2, 15, 16, 16, 18]  # the block is larger than the table
+    assert find_hashes([2, 2, 7, table], [*items, 5], kind=SETS) == [1, 2, 15, 16]
+    assert find_hashes([2, 2, 8, table], [*items, HEAP, HEAP], kind=SETS) == []  # 9 entries: no table has this number
     assert find_hashes([2, 2, 15, table], items, kind=SETS) == []  # the block is too small
 
 

@@ -100,7 +100,8 @@ def _claim_keys(blocks: Blocks, word: int, keys: int, tally: ObjectTally, claims
 def _claim_set(blocks: Blocks, word: int, entries: int, at: int, tally: ObjectTally, claims: array[int]) -> None:
     index = -1 if at % word or entries >> 32 else blocks.find(at)
     wanted = 2 * word * entries
-    if index >= 0 and blocks.address(index) == at and 0 <= blocks.size(index) - wanted <= wanted // 4 + 4 * word:
+    is_table = entries >= 8 and not entries & (entries - 1)
+    if is_table and index >= 0 and blocks.address(index) == at and 0 <= blocks.size(index) - wanted <= wanted // 4 + 4 * word:
         _claim(blocks, tally, claims, index, _SET)
 
 
@@ -219,7 +220,11 @@ def unused_storage(
                     rest.extend((one.start + begin * word, one.start + end * word))
             continue
         if claim == _SET:
-            rest.extend(_hashes(blocks, word, one.start, words, range(1, len(words), 2)))
+            whole = one.size // word
+            end = 1 << whole.bit_length() - 1  # the table is the largest power of two that fits
+            rest.extend(_hashes(blocks, word, one.start, words, range(1, min(len(words), end), 2)))
+            if len(words) == whole and any(blocks.find(value) >= 0 for value in words[end:]):
+                rest.extend((one.start + end * word, one.start + whole * word))
             continue
         first, head = claim - 1, 1 if tally.shift else 0
         if claim == _KEYS:

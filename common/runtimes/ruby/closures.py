@@ -53,6 +53,20 @@ class Closures:
         for environment in self._environments(value):
             yield from self._locals(environment)
 
+    def variables_of_frame(self, pointer: int, visited: set[int]) -> Iterator[tuple[str, int, int]]:
+        """Yield the local variables that the frame with this environment pointer reaches through
+        environments on the heap: its own, if a block captured them, and those of the methods and
+        blocks around it. Environments in `visited`, to which the others are added, are left out."""
+        for _ in range(DEEPEST):
+            found = read_environment(self._memory, pointer)
+            if found is not None and found.start not in visited:
+                visited.add(found.start)
+                yield from self._locals(found)
+            words = self._memory.words(pointer - 8, 2) if pointer and pointer % 8 == 0 else None
+            if words is None or words[1] & LOCAL:
+                return
+            pointer = words[0] & ~TAG
+
     def find_locals(self, value: int) -> Range:
         """Return the memory of the local variables in the innermost environment of the Proc or
         Binding at this address; an empty range if there is neither."""

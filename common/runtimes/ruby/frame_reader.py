@@ -328,7 +328,8 @@ class FrameReader(ManagedFrames):
                 frames = self._read_frames(*words)[::-1] if words is not None and words[0] not in found else []
                 if words is not None and frames:
                     tops = [self._memory.word(frame.address + 8) or 0 for frame in frames]
-                    found[words[0]] = ValueStack(words[0], words[0] + 8 * words[1], tops, [*map(self._name, frames)])
+                    pointers = [frame.environment for frame in frames]
+                    found[words[0]] = ValueStack(words[0], words[0] + 8 * words[1], tops, [*map(self._name, frames)], pointers)
         return [*found.values()]
 
     def _read_all(self, addresses: range) -> list[_Frame]:

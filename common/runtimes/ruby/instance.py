@@ -279,7 +279,8 @@ class Ruby(DumpableHeap):
         methods = self._select(lambda sort: sort.flags == c.METHOD_ENTRY)
         named = interruptible(self._target, classes)
         space, machines = self._layout.objspace, self._machines
-        starts = Starts(named, singular, self._select_data(THREAD), methods, space, machines, lambda: self._value_stacks)
+        threads, fibers = self._select_data(THREAD), self._select_data(FIBER)
+        starts = Starts(named, singular, threads, methods, space, machines, lambda: self._value_stacks, fibers)
         return Finder(self._memory, self._engine, self._values, self.pages.slot, words, starts, self._data, self._layout.numbers).find()
 
     @cached_property

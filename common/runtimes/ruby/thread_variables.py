@@ -1,8 +1,10 @@
-"""List the fiber-local variables, the fiber storage and the thread variables of Ruby's threads.
+"""List the fiber-local variables and the fiber storage of Ruby's threads and suspended fibers, and
+the thread variables of threads.
 
 A thread refers to the execution context of the fiber that it executes. The context contains a
 pointer to the thread. The next word points to the table of the fiber's local variables (Thread#[]).
 Since 3.2, the fourth word after the pointer is the Hash of the fiber's storage (Fiber[]), or nil.
+A fiber contains its context (cont.c, rb_context_t, rb_fiber_t).
 Thread variables (Thread#thread_variable_get) are in a Hash. The variable `locals` of the Thread
 object refers to this Hash (generic_variables.py).
 
@@ -23,6 +25,7 @@ from findleaks.runtimes.ruby.generic_variables import GenericVariables
 from findleaks.runtimes.ruby.symbols import Symbols, serial_number
 from findleaks.runtimes.ruby.tables import Tables
 from findleaks.runtimes.ruby.values import ENTRIES
+from findleaks.target.interruptible import interruptible
 from findleaks.target.thread_labels import number_threads
 
 DATA = 32  # offset in a Thread object of the pointer to its rb_thread_t
@@ -38,19 +41,28 @@ rb_native_thread; number of words that are read of a rb_native_thread."""
 _PLACES, _STORAGE = 9, 4
 """Number of words of a context among which is its thread; index of the storage after the thread."""
 
+_FIBER_WORDS = 64  # at the beginning of a fiber, among which are the first words of its context
+
 MANY = 8  # if at least this many threads have a variable of one name, the threads are not named
 _MOST = 1 << 20  # maximum number of words in a stack of values
 
 
 class ThreadVariables:
-    """Lists variables of `threads`, the addresses of Thread objects. `generic` reads variables of
-    single objects."""
+    """Lists variables of `threads` and `fibers`, the addresses of Thread and Fiber objects.
+    `generic` reads variables of single objects."""
 
     def __init__(
-        self, memory: Memory, tables: Tables, symbols: Symbols, generic: GenericVariables, long: bool, threads: Sequence[int]
+        self,
+        memory: Memory,
+        tables: Tables,
+        symbols: Symbols,
+        generic: GenericVariables,
+        long: bool,
+        threads: Sequence[int],
+        fibers: Sequence[int] = (),
     ) -> None:
         self._memory, self._tables, self._symbols, self._generic, self._long = memory, tables, symbols, generic, long
-        self._threads = threads
+        self._threads, self._fibers = threads, fibers
 
     def find(self) -> Iterator[tuple[str, int, int]]:
         """Yield the name of each variable, the address of the reference, and the value. A variable
@@ -60,6 +72,10 @@ class ThreadVariables:
         for owner, kind, name, address, value in found:
             many = counts[kind, name] >= MANY
             yield f"{kind}s :{name} of threads" if many else f"{owner}'s {kind} :{name}", address, value
+        for kind, named in self._of_suspended_fibers():
+            for name, address, value in named:
+                if name:
+                    yield f"{kind} :{name} of suspended fibers", address, value
 
     def _of_threads(self) -> Iterator[tuple[str, str, Iterator[tuple[str, int, int]]]]:
         """Yield the name of each thread, the kind of its variables, and the variables."""
@@ -72,6 +88,25 @@ class ThreadVariables:
                 yield owner, "fiber storage", self._fiber_storage(found[1])
                 yield owner, "thread variable", self._thread_variables(slot)
 
+    def _of_suspended_fibers(self) -> Iterator[tuple[str, Iterator[tuple[str, int, int]]]]:
+        """Yield the kind of the variables of each fiber that no thread executes, and the
+        variables."""
+        if not self._fibers:
+            return
+        threads = {self._memory.word(slot + DATA) or 0 for slot in self._threads} - {0}
+        executed = {word for thread in threads for word in self._memory.words(thread, _THREAD_WORDS) or ()}
+        for slot in interruptible(self._memory.target, self._fibers):
+            fiber = self._memory.word(slot + DATA) or 0
+            words = self._memory.words(fiber, _FIBER_WORDS) or self._memory.words(fiber, _FIBER_WORDS // 2) or ()
+            for at in range(max(len(words) - _CONTEXT_WORDS, 0)):
+                context = words[at : at + _CONTEXT_WORDS]
+                thread = next((one for one in context[4:_PLACES] if one in threads), 0)
+                found = self._read_context(context, thread) if thread and fiber + 8 * at not in executed else None
+                if found is not None:
+                    yield "fiber-local variables", self._fiber_locals(found[0])
+                    yield "fiber storage", self._fiber_storage(found[1])
+                    break
+
     def _find_fiber_locals(self, thread: int) -> Optional[tuple[int, int]]:
         """Return the address of the table of fiber-local variables, and the Hash of the fiber's
         storage (0 without one), which are read from the thread's context. Return None if the thread
@@ -79,16 +114,23 @@ class ThreadVariables:
         pthread_t."""
         for context in self._memory.words(thread, _THREAD_WORDS) or ():
             words = self._memory.words(context, _CONTEXT_WORDS) if context and context % 8 == 0 else None
-            # A context begins with the address of its stack of values, the number of words of the
-            # stack, and the address of a control frame in the stack.
-            if words is None or thread not in words[4:_PLACES] or not words[0] < words[2] < words[0] + 8 * min(words[1], _MOST):
-                continue
-            at = words.index(thread, 4)
-            table, storage = words[at + 1], words[at + _STORAGE] if at + _STORAGE < len(words) else 0
-            is_hash = storage % 8 == 0 and (self._memory.word(storage) or 0) & MASK == T_HASH
-            # Before 3.2, this word is an address in the stack of values (root_lep).
-            return table, storage if is_hash and not words[0] <= storage < words[0] + 8 * words[1] else 0
+            found = self._read_context(words, thread) if words is not None else None
+            if found is not None:
+                return found
         return None
+
+    def _read_context(self, words: Sequence[int], thread: int) -> Optional[tuple[int, int]]:
+        """Return the table and the Hash of `_find_fiber_locals` from the first words of a context
+        of this thread; None if it is no context."""
+        # A context begins with the address of its stack of values, the number of words of the
+        # stack, and the address of a control frame in the stack.
+        if thread not in words[4:_PLACES] or not words[0] < words[2] < words[0] + 8 * min(words[1], _MOST):
+            return None
+        at = words.index(thread, 4)
+        table, storage = words[at + 1], words[at + _STORAGE] if at + _STORAGE < len(words) else 0
+        is_hash = storage % 8 == 0 and (self._memory.word(storage) or 0) & MASK == T_HASH
+        # Before 3.2, this word is an address in the stack of values (root_lep).
+        return table, storage if is_hash and not words[0] <= storage < words[0] + 8 * words[1] else 0
 
     def _fiber_storage(self, storage: int) -> Iterator[tuple[str, int, int]]:
         for key, value, address in self._tables.pairs(storage, self._long) if storage else ():

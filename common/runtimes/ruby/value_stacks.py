@@ -11,12 +11,14 @@ from findleaks.value_classes import NamedTuple
 
 class ValueStack(NamedTuple):
     """A stack of values [start, end), and its frames, outermost first. `tops` has, for each frame,
-    the end of its part of the stack. `frames` has None for a frame that a backtrace omits."""
+    the end of its part of the stack. `frames` has None for a frame that a backtrace omits.
+    `environments` has the environment pointer of each frame."""
 
     start: int
     end: int
     tops: Sequence[int]
     frames: Sequence[Optional[NamedFrame]]
+    environments: Sequence[int] = ()
 
 
 def name_place(frame: Optional[NamedFrame]) -> str:
@@ -24,5 +26,10 @@ def name_place(frame: Optional[NamedFrame]) -> str:
     frame."""
     if frame is None:
         return ""
+    return f"local variable or argument of {name_frame(frame)}"
+
+
+def name_frame(frame: NamedFrame) -> str:
+    """Return the method of a frame, with its line if it has one."""
     name = frame.function or "a method"
-    return f"local variable or argument of {name} ({frame.file}:{frame.line})" if frame.file else f"local variable or argument of {name}"
+    return f"{name} ({frame.file}:{frame.line})" if frame.file else name

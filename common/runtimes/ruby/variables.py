@@ -14,7 +14,7 @@ Finalizers: gc.c (rb_objspace_t, define_final0) of these versions."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
@@ -32,7 +32,7 @@ from findleaks.runtimes.ruby.signal_blocks import find_signal_blocks
 from findleaks.runtimes.ruby.symbols import CLASS, GLOBAL, INSTANCE, KIND, SHIFT, Symbols
 from findleaks.runtimes.ruby.tables import Item, Tables, elements, hash_length
 from findleaks.runtimes.ruby.thread_variables import ThreadVariables
-from findleaks.runtimes.ruby.value_stacks import ValueStack, name_place
+from findleaks.runtimes.ruby.value_stacks import ValueStack, name_frame, name_place
 from findleaks.runtimes.ruby.values import Values
 from findleaks.target.base import Range
 from findleaks.target.interruptible import interruptible
@@ -103,7 +103,7 @@ class Starts(NamedTuple):
     objects with singleton methods. `threads`: Thread objects. `methods`: method entries.
     `object_space`: the rb_objspace_t, 0 if unknown. `machines`: the structures of virtual machines
     (rb_vm_t).
-    `stacks` returns the stacks of values of threads and fibers."""
+    `stacks` returns the stacks of values of threads and fibers. `fibers`: Fiber objects."""
 
     classes: Iterable[int]
     singular: Iterable[int]
@@ -112,6 +112,7 @@ class Starts(NamedTuple):
     object_space: int = 0
     machines: Sequence[Range] = ()
     stacks: Callable[[], Sequence[ValueStack]] = tuple
+    fibers: Sequence[int] = ()
 
 
 class Finder:
@@ -138,7 +139,8 @@ class Finder:
         self._members = Members(memory, self._tables, values, symbols.an_object, data, self._symbols.name)
         is_slot = self._is_slot
         self._generic = GenericVariables(memory, self._tables, self._symbols, self._members, values, is_slot, data)
-        self._threads = ThreadVariables(memory, self._tables, self._symbols, self._generic, values.long, starts.threads)
+        readers = memory, self._tables, self._symbols, self._generic
+        self._threads = ThreadVariables(*readers, values.long, starts.threads, starts.fibers)
         self._closures = Closures(memory, values, self._symbols, SequenceReader(memory, values, version))
         self._taken: dict[int, Variable] = {}
         self._divided: list[int] = []
@@ -175,6 +177,8 @@ class Finder:
                 of_functions.setdefault(value, (name, address))
         for value, (name, address) in of_functions.items():
             self._take(name, address, value, DEEPEST, is_local=True)
+        for name, address, value in self._captured_by_frames():
+            self._take(name, address, value, DEEPEST - 1, is_local=True)
         for name, address, value in self._generic.find():
             self._take(name, address, value, DEEPEST, is_local=True)
         extension = self._members.constants[0] if self._members.constants is not None else -1
@@ -284,22 +288,45 @@ class Finder:
 
     def _of_classes(self) -> Iterator[tuple[str, int, int]]:
         classes = list(self._starts.classes)
-        for klass in classes:
+        constants = {klass: list(self._members.of_class(klass)) for klass in classes}
+        of_many = self._find_common(constants.values())
+        for klass, members in constants.items():
             prefix = "" if klass == self._exported.an_object else f"{self._values.class_name(klass)}::"
-            yield from self._name_all(prefix, "constants", klass, list(self._members.of_class(klass)))
-        for klass in classes:
-            own = [one for one in self._members.own(klass) if one.kind in (INSTANCE, CLASS)]
-            yield from self._name_all(f"{self._values.class_name(klass)}.", "variables", klass, own)
+            yield from self._name_all(prefix, "constants", klass, members, of_many)
+        own = {klass: [one for one in self._members.own(klass) if one.kind in (INSTANCE, CLASS)] for klass in classes}
+        of_many = self._find_common(own.values())
+        for klass, members in own.items():
+            yield from self._name_all(f"{self._values.class_name(klass)}.", "variables", klass, members, of_many)
 
-    def _name_all(self, prefix: str, noun: str, klass: int, members: Sequence[Member]) -> Iterator[tuple[str, int, int]]:
+    def _find_common(self, found: Iterable[Sequence[Member]]) -> frozenset[int]:
+        """Return the serial numbers of the names that COLLECTED or more classes have for an object,
+        such as the constant DATA of classes that the program generates."""
+        counts = Counter(one.serial for members in found for one in members if one.value and one.value % 8 == 0)
+        return frozenset(serial for serial, number in counts.items() if number >= COLLECTED)
+
+    def _name_all(
+        self, prefix: str, noun: str, klass: int, members: Sequence[Member], of_many: Collection[int]
+    ) -> Iterator[tuple[str, int, int]]:
         """Yield the constants or variables of a class. If the values of COLLECTED or more of them
-        are objects, the program uses the class as a collection. Then all have one name."""
+        are objects, the program uses the class as a collection. Then all have one name. Those whose
+        names are in `of_many` have one name for all classes, unless the value is a collection of
+        COLLECTED elements or more."""
         joint = ""
         if len(members) >= COLLECTED and sum(self._kind(one.value)[0] is not None for one in members) >= COLLECTED:
             joint = f"{noun} of {self._values.class_name(klass)}"
             self._joint.add(joint)
         for one in members:
-            yield from ([(joint, one.address, one.value)] if joint else self._iterate_named(prefix, one))
+            if not joint and one.serial in of_many and not self._is_long(one.value):
+                common = f"{noun} {self._symbols.name(one.serial)} of classes"
+                self._joint.add(common)
+                yield common, one.address, one.value
+            else:
+                yield from ([(joint, one.address, one.value)] if joint else self._iterate_named(prefix, one))
+
+    def _is_long(self, value: int) -> bool:
+        """Whether a value is a collection of COLLECTED elements or more."""
+        tag, klass = self._kind(value)
+        return tag is not None and (self._contents(value, tag, klass)[1] or 0) >= COLLECTED
 
     def _of_methods(self) -> Iterator[tuple[str, int, int]]:
         """Yield the variables that the blocks of methods captured. The variables of MANY methods
@@ -341,6 +368,18 @@ class Finder:
                 name = name_place(frame)
                 if name and word % 8 == 0 and word:
                     yield name, place, word, bool(frame and frame.file)
+
+    def _captured_by_frames(self) -> Iterator[tuple[str, int, int]]:
+        """Yield the local variables on the heap that the blocks in the frames of threads and fibers
+        refer to. The block of a thread reaches the variables around it through its environment,
+        often without a word on its stack."""
+        visited = {self._main.start}
+        for stack in interruptible(self._memory.target, self._starts.stacks()):
+            for frame, pointer in zip(stack.frames, stack.environments):
+                if frame is None or not frame.file:
+                    continue
+                for name, address, value in self._closures.variables_of_frame(pointer, visited):
+                    yield f"local variable {name}, captured by {name_frame(frame)}", address, value
 
     def _finalizers(self) -> Iterator[tuple[str, int, int]]:
         """Yield the Arrays of finalizers (ObjectSpace.define_finalizer). The object space points to
