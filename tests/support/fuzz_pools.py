@@ -1,4 +1,4 @@
-"""Make cores for fuzz_corpus.py: programs with APR pools and GObjects, nginx and PostgreSQL, and PHP's frames and collections."""
+"""Make cores for fuzz_corpus.py: programs with APR pools, GObjects and obstacks, nginx and PostgreSQL, and PHP's frames and collections."""
 
 from __future__ import annotations
 
@@ -79,6 +79,7 @@ MAKERS: Mapping[str, Callable[[Path], Path]] = {
     "apr": _with_library("apr_pools.c", "apr-1"),
     "gobject": _with_library("gobject_program.c", "gobject-2.0", 30, 20, 10, 20, 20, 20, 10, 40),
     "nginx": _nginx,
+    "obstacks": lambda folder: _core(folder, building.compile_program(folder.parent, "obstacks.c", "-O1")),
     "postgresql": _postgresql,
 }
 """See fuzz_corpus.MAKERS."""
