@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 SAMPLE = HERE.parents[1] / "cores" / "sample.core.gz"
 MOST = 1.02
 POOLS = {
-    "allocators": ("gslice", "zend", "perl", "luajit", "pmr", "sqlite", "aprbuckets"),
+    "allocators": ("gslice", "zend", "perl", "luajit", "pmr", "sqlite", "aprbuckets", "boostpool"),
     "runtimes": ("php", "postgresql", "talloc", "apr", "perl", "lua", "glib", "nginx", "libuv", "obstack"),
 }
 PROGRAM = """
