@@ -20,9 +20,7 @@ import cores
 
 
 def compile_pools(folder: Path, release: str) -> Path:
-    options = libraries_cpp.boost(release)
-    headers = "-isystem" + options[options.index("-isystem") + 1]
-    return building.compile_program(folder, "boost_pools.cpp", "-std=c++17", "-O1", headers, "-pthread")
+    return building.compile_program(folder, "boost_pools.cpp", "-std=c++17", "-O1", libraries_cpp.boost_headers(release), "-pthread")
 
 
 program = building.by(lambda folder: compile_pools(folder, "1.74"))
