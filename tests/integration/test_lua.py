@@ -185,14 +185,21 @@ io.write("ready\\n") io.flush() io.read()
 
 @pytest.mark.parametrize("version", mark_matrix_except(("5.2", "5.3", "5.4"), "5.2"))
 def test_lists_of_the_collector_are_no_containers(version: str, tmp_path: Path) -> None:
-    """The collector lists all threads. Such a list is no linked list of the program: it would begin at each thread."""
-    with cores.Running([real.executable(f"lua{version}"), "-e", COROUTINES], tmp_path, stdin=-1) as made:
+    """The collector lists all threads. Such a list is no linked list of the program: it would begin at each thread. Coroutines have
+    the name of their function."""
+    script = tmp_path / "wait.lua"
+    script.write_text(COROUTINES)
+    with cores.Running([real.executable(f"lua{version}"), str(script)], tmp_path / "run", stdin=-1) as made:
         session = Session(open_core(str(made.kernel_core())))
     types = session.object_types
     assert types is not None
-    thread, blocks, reader = types.names.index("thread"), session.directory.blocks, ContainerReader(session)
+    thread, blocks, reader = (
+        types.names.index(f"coroutine of {tmp_path.name}/wait.lua:4"),
+        session.directory.blocks,
+        ContainerReader(session),
+    )
     threads = [blocks.address(index) for index, kind in enumerate(types.types) if kind == thread]
     places = [(address, reader.place(address)) for address in threads]
-    assert len(threads) >= 300
+    assert len(threads) == 300
     assert not [address for address, place in places if place is None or find_link(reader, place, address) is not None]
     session.close()
