@@ -183,6 +183,17 @@ class Allocator:
         accept count as start references. `heaps` is the memory of all blocks."""
         return Heuristic.NONE, ()
 
+    def bookkeeping(self) -> Sequence[Range]:
+        """Return the allocator's words inside the program's variables and blocks, unsorted. They
+        are not references in any graph."""
+        return ()
+
+    def possible_arrays(self, blocks: Blocks) -> Sequence[int]:
+        """Return the indices of blocks in use that may be later elements of an array of blocks, of
+        which the program refers only to the first one. Without a reference, they are possibly
+        lost, not definitely."""
+        return ()
+
     def decode_references(self, piece: Piece) -> Piece:
         """Return a piece of the memory of its heaps with each encoded address of an object
         decoded."""

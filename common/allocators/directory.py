@@ -43,7 +43,12 @@ A module sets `NAME` if the allocator is commonly called by another name than it
 the last: its mmapped chunks look like other memory, so the memory of all other allocators must be
 known before."""
 
-NESTED_FINDERS = ("findleaks.allocators.pmr", "findleaks.allocators.sqlite", "findleaks.allocators.aprbuckets")
+NESTED_FINDERS = (
+    "findleaks.allocators.pmr",
+    "findleaks.allocators.sqlite",
+    "findleaks.allocators.aprbuckets",
+    "findleaks.allocators.boostpool",
+)
 """Modules with a function `find_nested(target, engine, blocks, is_leaked)`. It returns allocators
 whose heaps are inside `blocks` in use of the allocators above."""
 
@@ -55,6 +60,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "findleaks.allocators.pmr": ("libstdc++.so",),
     "findleaks.allocators.sqlite": ("libsqlite3",),
     "findleaks.allocators.aprbuckets": ("libaprutil-1",),
+    "findleaks.allocators.boostpool": ("libstdc++.so", "libc++.so"),
 }
 """For some allocators, the prefixes of the names of files that contain them. The module of such an
 allocator is imported only if a file with such a name is loaded."""
@@ -151,6 +157,10 @@ class Directory:
     def _whole(self) -> list[Heap]:
         """Return the heaps, except heaps of slabs. Slabs are in other heaps or in `heaps.apart`."""
         return [heap for heap, _ in self.heaps.owners if not isinstance(heap, SlabHeap)]
+
+    def bookkeeping(self) -> list[Range]:
+        """Return the allocators' words inside the program's variables and blocks, unsorted."""
+        return [part for allocator in self.allocators for part in allocator.bookkeeping()]
 
     def list_claimed(self) -> list[Range]:
         """Return the sorted ranges of heaps, and of metadata outside them. They are never root

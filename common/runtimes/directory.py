@@ -34,6 +34,7 @@ FINDERS: tuple[str, ...] = (
     "findleaks.runtimes.glib",
     "findleaks.runtimes.nginx",
     "findleaks.runtimes.libuv",
+    "findleaks.runtimes.obstack",
 )
 """Modules with `find(target, engine, directory)`; add new runtimes here.
 

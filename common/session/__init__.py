@@ -288,13 +288,13 @@ class Session(DebugInformation):
     @cached_property
     def no_references(self) -> Sequence[Range]:
         """Memory whose words are not references for any command, sorted and disjoint: `dead`,
-        buffers of files, unused words of ld.so's blocks, and Runtime.bookkeeping.
-        Runtime.excluded_words lists further words, in blocks."""
+        buffers of files, unused words of ld.so's blocks, and `bookkeeping` of runtimes and
+        allocators. Runtime.excluded_words lists further words, in blocks."""
         return merge_ranges([*self._managed_words, *find_buffers(self.target), *find_unused_words(self.target, self.directory.blocks)])
 
     @cached_property
     def _managed_words(self) -> Sequence[Range]:
-        return merge_ranges([*self.dead, *(part for runtime in self.runtimes for part in runtime.bookkeeping())])
+        return merge_ranges([*self.dead, *self.directory.bookkeeping(), *(part for one in self.runtimes for part in one.bookkeeping())])
 
     @cached_property
     def stale_slots(self) -> Sequence[Range]:

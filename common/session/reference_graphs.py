@@ -174,6 +174,7 @@ class ReferenceGraphs:
         with self._session.measure("mark"):
             graph = self._mark_by_conventions(graph)
             self._connect_dependents(graph)
+            self._mark_possible_arrays(graph)
             self._sort_lost(graph)
         self._add_disguised(graph)
         return graph
@@ -193,6 +194,20 @@ class ReferenceGraphs:
             recognise_structures(self._session, graph)
             self._learn_conventions(graph)
             add_links(self._session, graph, self.structures)
+
+    def _mark_possible_arrays(self, graph: Graph) -> None:
+        """Mark blocks as possibly lost that may be later elements of arrays of blocks, and that are
+        not reachable; see Allocator.possible_arrays."""
+        blocks = self._session.directory.blocks
+        indices = [index for one in self._session.directory.allocators for index in one.possible_arrays(blocks)]
+        kinds = graph.kinds() if indices else ()
+        words = [blocks.address(index) + 1 for index in indices if kinds[index] != Kind.REACHABLE]
+        if words:
+            # These words are added after conventions are learned, because they are no evidence.
+            graph.root_words(words)
+            graph.connect(array("Q"))
+            while not graph.mark(self._session.budget):
+                self._session.report_progress("following pointers", 0.0)
 
     @cached_property
     def dependents(self) -> Sequence[DependentBlock]:

@@ -21,6 +21,7 @@ from findleaks import commands
 from findleaks.allocators import directory
 from findleaks.allocators.aprbuckets.instance import BucketAllocators
 from findleaks.allocators.asan.instance import Asan
+from findleaks.allocators.boostpool.instance import BoostPools
 from findleaks.allocators.glibc.instance import Glibc
 from findleaks.allocators.gslice.instance import GSlice
 from findleaks.allocators.jemalloc.instance import Jemalloc
@@ -120,7 +121,7 @@ def test_the_example_of_a_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_names_of_the_allocators_that_can_be_read(program: Path) -> None:
     """The list has the names that the allocators define, including a newly added one."""
-    nested = [BucketAllocators, LookasideBuffers, PoolResources]
+    nested = [BoostPools, BucketAllocators, LookasideBuffers, PoolResources]
     classes = [
         *nested,
         LuaJitAllocator,

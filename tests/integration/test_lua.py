@@ -11,8 +11,11 @@ import pytest
 import real
 import truth
 from debuggers import gdb, lldb, objects, run_cli, run_json
+from variants import mark_matrix_except
 
 import cores
+from findleaks.audit.containers.lists import find_link
+from findleaks.audit.containers.reader import ContainerReader
 from findleaks.runtimes.lua.layout import find_states
 from findleaks.session import Session
 from findleaks.target.core import open_core
@@ -168,3 +171,35 @@ def test_class_libraries_and_weak_tables(program: str, tmp_path: Path) -> None:
     leaked = {row["name"]: row["leaked"]["blocks"] for row in lua["types"] if row["name"] in ("Kept", "Dropped", "Short")}
     assert types["Kept"] == types["Dropped"] == 200 and leaked["Kept"] == 0 and 180 <= leaked["Dropped"] <= 200
     assert types["Short"] == 100 and 95 <= leaked["Short"] <= 100
+
+
+COROUTINES = """
+local waiting = {}
+for i = 1, 300 do
+  waiting[i] = coroutine.create(function(id) coroutine.yield(id) end)
+  coroutine.resume(waiting[i], i)
+end
+io.write("ready\\n") io.flush() io.read()
+"""
+
+
+@pytest.mark.parametrize("version", mark_matrix_except(("5.2", "5.3", "5.4"), "5.2"))
+def test_lists_of_the_collector_are_no_containers(version: str, tmp_path: Path) -> None:
+    """The collector lists all threads. Such a list is no linked list of the program: it would begin at each thread. Coroutines have
+    the name of their function."""
+    script = tmp_path / "wait.lua"
+    script.write_text(COROUTINES)
+    with cores.Running([real.executable(f"lua{version}"), str(script)], tmp_path / "run", stdin=-1) as made:
+        session = Session(open_core(str(made.kernel_core())))
+    types = session.object_types
+    assert types is not None
+    thread, blocks, reader = (
+        types.names.index(f"coroutine of {tmp_path.name}/wait.lua:4"),
+        session.directory.blocks,
+        ContainerReader(session),
+    )
+    threads = [blocks.address(index) for index, kind in enumerate(types.types) if kind == thread]
+    places = [(address, reader.place(address)) for address in threads]
+    assert len(threads) == 300
+    assert not [address for address, place in places if place is None or find_link(reader, place, address) is not None]
+    session.close()

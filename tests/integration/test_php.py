@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import debian
+import fpms
 import phps
 import pytest
 import real
@@ -290,3 +291,27 @@ def test_other_versions(name: str, version: Callable[[], tuple[list[str], Path]]
         else:
             assert run_json("find", *where)["totals"]["definite"]["blocks"] == (200 if name == "values.php" else 0)
         assert run_cli("verify", *where).returncode == 0
+
+
+REQUEST = f"""<?php
+define('STDOUT', fopen('php://output', 'w'));
+ob_implicit_flush(true);
+echo 'worker ', getmypid(), "\\n";
+$argv = ['', 'drop'];
+include '{truth.PROGRAMS / "values.php"}';
+"""
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("version", fpms.SUITES)
+def test_a_worker_of_fpm(version: str, tmp_path: Path) -> None:
+    """A worker of PHP-FPM during a request: the leaked cycles and PHP's own figures."""
+    with fpms.run_request(version, tmp_path, REQUEST) as output:
+        worker = re.search(r"worker (\d+)", output)
+        usage = re.search(r"usage (\d+) (\d+)", output)
+        assert worker is not None and usage is not None
+        where = "--pid", worker[1]
+        groups = {one["type"]: one for one in run_json("find", *where)["groups"]}
+        counters = run_json("runtime", *where)["runtimes"][0]["counters"]
+    assert (groups["Order"]["blocks"], groups["Order"]["indirect_blocks"], groups["Order"]["cycle"]) == (200, 1800, 2)
+    assert counters["memory_get_usage(true)"] == int(usage[2]) and abs(counters["memory_get_usage()"] - int(usage[1])) <= 4096

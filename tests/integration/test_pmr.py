@@ -83,12 +83,13 @@ def test_names_of_resources(running: cores.Running) -> None:
 
 
 upstream_program = building.fixture("pmr_upstream.cpp", "-std=c++17", "-O1")
-UPSTREAMS = {"buffer": 0, "malloc": 1, "pool": 2, "pool_on_buffer": 3}
+UPSTREAMS = {"buffer": 0, "malloc": 1, "pool": 2, "pool_on_buffer": 3, "derived": 5}
 
 
-@pytest.mark.parametrize("upstream", mark_matrix_except(UPSTREAMS, "malloc", "pool_on_buffer"))
+@pytest.mark.parametrize("upstream", mark_matrix_except(UPSTREAMS, "malloc", "pool_on_buffer", "derived"))
 def test_pools_in_other_resources(upstream: int, upstream_program: Path, tmp_path: Path) -> None:
-    """Blocks of a pool resource in another resource. The objects of the upstream resource, which refer to some blocks, stay scanned."""
+    """Blocks of a pool resource in another resource. The objects of the upstream resource, which refer to some blocks, stay scanned.
+    The pool resource may be of a derived class."""
     with cores.Running([str(upstream_program), str(upstream)], tmp_path) as running:
         by_address = {int(block["address"], 16): block for block in truth.ask("--pid", str(running.pid))[0]}
         answer = json.loads(run_cli("find", "--json", "--pid", str(running.pid)).stdout)

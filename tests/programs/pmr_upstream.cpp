@@ -22,7 +22,7 @@ static struct : std::pmr::memory_resource {
 void *volatile kept[1000], *volatile beside;  // beside: a list of objects in the upstream resource, of which the last has an address of a block
 static uintptr_t hidden[3000];
 static size_t sizes[3000];
-
+static std::pmr::memory_resource &make_derived(std::pmr::memory_resource &upstream); // argument 5
 static __attribute__((noinline)) void use(std::pmr::memory_resource &pool, std::pmr::memory_resource &upstream) {
     for (int number = 0; number < 3000; number++) {
         size_t size = sizes[number] = number % 100 == 99 ? 8192 + number / 100 * 64 : 16 * (1 + number % 4);
@@ -47,10 +47,10 @@ static __attribute__((noinline)) void clear_stack() {
 }
 
 int main(int, char **arguments) {
-    std::pmr::memory_resource *upstreams[] = {&on_buffer, &on_malloc, &in_pool, &in_pool_on_buffer, &of_the_program};
+    std::pmr::memory_resource *upstreams[] = {&on_buffer, &on_malloc, &in_pool, &in_pool_on_buffer, &of_the_program, &on_malloc};
     std::pmr::memory_resource &upstream = *upstreams[std::atoi(arguments[1])];
     static std::pmr::unsynchronized_pool_resource pool(&upstream);
-    use(pool, upstream);
+    use(*arguments[1] == '5' ? make_derived(upstream) : pool, upstream);
     clear_stack();
     const char *states[] = {"held", "lost", "freed"};
     for (int number = 0; number < 3000; number++)
@@ -58,4 +58,22 @@ int main(int, char **arguments) {
     std::puts("ready");
     std::fflush(stdout);
     pause();
+}
+
+struct counting : std::pmr::unsynchronized_pool_resource {
+    using unsynchronized_pool_resource::unsynchronized_pool_resource;
+    size_t calls = 0;
+    void *do_allocate(size_t size, size_t alignment) override {
+        calls++;
+        return unsynchronized_pool_resource::do_allocate(size, alignment);
+    }
+};
+struct limited : counting {
+    using counting::counting;
+    void do_deallocate(void *block, size_t size, size_t alignment) override { counting::do_deallocate(block, size, alignment); }
+};
+
+static std::pmr::memory_resource &make_derived(std::pmr::memory_resource &upstream) {
+    static limited pool(&upstream);
+    return pool;
 }

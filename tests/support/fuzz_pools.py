@@ -1,4 +1,4 @@
-"""Make cores for fuzz_corpus.py: programs with APR pools and GObjects, nginx and PostgreSQL, and PHP's frames and collections."""
+"""Make cores for fuzz_corpus.py: programs with APR pools, GObjects, obstacks and Boost's pools, nginx and PostgreSQL, and PHP."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import building
+import libraries_cpp
 import real
 import rubies
 import truth
@@ -74,11 +75,18 @@ def _postgresql(folder: Path) -> Path:
     return made
 
 
+def _boost(folder: Path) -> Path:
+    options = "-std=c++17", "-O1", libraries_cpp.boost_headers("1.74"), "-pthread"
+    return _core(folder, building.compile_program(folder.parent, "boost_pools.cpp", *options))
+
+
 MAKERS: Mapping[str, Callable[[Path], Path]] = {
     "php-released": _php_released,
     "apr": _with_library("apr_pools.c", "apr-1"),
     "gobject": _with_library("gobject_program.c", "gobject-2.0", 30, 20, 10, 20, 20, 20, 10, 40),
+    "boost": _boost,
     "nginx": _nginx,
+    "obstacks": lambda folder: _core(folder, building.compile_program(folder.parent, "obstacks.c", "-O1")),
     "postgresql": _postgresql,
 }
 """See fuzz_corpus.MAKERS."""

@@ -25,6 +25,12 @@ def boost(release: str) -> list[str]:
     return ["-DBOOST", "-isystem", str(root / "usr/include"), str(library), "-pthread"]
 
 
+def boost_headers(release: str) -> str:
+    """Return a compiler option for the headers of Boost. Raises debian.PackagesMissing."""
+    options = boost(release)
+    return "-isystem" + options[options.index("-isystem") + 1]
+
+
 def _unpacked(suite: str, *packages: str) -> Path:
     folder = debian.cache() / "libraries" / f"{packages[0]}-{suite}"
     debian.unpack_packages(suite, packages, folder, {})

@@ -20,6 +20,7 @@ from typing import Optional
 
 from findleaks.allocators.base import size_at
 from findleaks.allocators.memory import Memory
+from findleaks.allocators.pmr.derived import find_derived_tables
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
 from findleaks.target.base import Module, Range, Target
@@ -101,7 +102,8 @@ def find_resources(target: Target, engine: Engine, module: Module, blocks: Block
 
 
 def _find_tables(target: Target, engine: Engine, module: Module, kind: str) -> Iterator[int]:
-    """Yield the addresses in a virtual table that objects of a kind begin with."""
+    """Yield the addresses in virtual tables that objects of a kind, or of a class derived from it,
+    begin with."""
     name = module.path.rsplit("/", 1)[-1]
     mangled = _MANGLED[kind]
     info, destructor = target.symbol(f"_ZTI{mangled}E", name), target.symbol(f"_Z{mangled}D1Ev", name)
@@ -114,6 +116,7 @@ def _find_tables(target: Target, engine: Engine, module: Module, kind: str) -> I
                 for place in engine.search(piece, info.address, info.address + 1):
                     if memory.word(place + 8) == destructor.address:
                         yield place + 8
+    yield from find_derived_tables(target, engine, info.address)
 
 
 def _resource_at(memory: Memory, blocks: Blocks, address: int, kind: str) -> Optional[Resource]:

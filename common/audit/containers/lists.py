@@ -155,11 +155,14 @@ def _ends_outside_blocks(reader: ContainerReader, nodes: array[int], offset: int
 
 def find_link(reader: ContainerReader, place: BlockPlace, value: int) -> Optional[int]:
     """Return the offset of the link to the next node, relative to `value`. It is the word with the
-    longest chain of nodes (at most SAMPLE are counted)."""
+    longest chain of nodes (at most SAMPLE are counted). Words with which a runtime lists all of its
+    objects are no links: each object would be the head of a long list."""
     size = reader.size
     count = min((place.size - place.offset) // size, WORDS)
-    words = reader.words(value, count) or ()
-    links = (n * size for n, word in enumerate(words) if word and word != value and reader.is_alike(place, reader.place(word)))
+    words = enumerate(reader.words(value, count) or ())
+    alike = ((n * size, word) for n, word in words if word and word != value and reader.is_alike(place, reader.place(word)))
+    is_excluded = reader.session.graphs.is_excluded
+    links = (offset for offset, word in alike if not is_excluded(place.block, value + offset, word))
     lengths = {offset: _sample_length(reader, place, value, offset) for offset in links}
     return max((offset for offset in lengths if lengths[offset] >= LEAST), key=lambda offset: lengths[offset], default=None)
 

@@ -25,6 +25,7 @@ from findleaks.runtimes.base import (
     Variable,
 )
 from findleaks.runtimes.count_verdict import CountVerdict
+from findleaks.runtimes.lua.coroutines import COROUTINE_OF, name_coroutines
 from findleaks.runtimes.lua.layout import FUNCTION, MAIN_CHUNK, TABLE, State
 from findleaks.runtimes.lua.locals import is_suspended
 from findleaks.runtimes.lua.objects import (
@@ -73,7 +74,9 @@ class Lua(Runtime):
         return found
 
     def _read_objects(self) -> Objects:
-        return Objects(self._target, self._engine, self._directory, self._states)
+        found = Objects(self._target, self._engine, self._directory, self._states)
+        name_coroutines(self._memory, self._directory.blocks, found)
+        return found
 
     def counters(self) -> Mapping[str, Count]:
         """Return the bytes that collectgarbage("count") returns in Lua, of all states."""
@@ -112,7 +115,7 @@ class Lua(Runtime):
         ranks = array("I", [1] * len(NAMES))
         for number, rank in ((TABLES, 3), (FUNCTIONS, 4), (UPVALUES, 2), (THREADS, 4)):
             ranks[number] = rank
-        ranks.extend(5 if name.startswith(FUNCTION_AT) else 6 for name in self._objects.names[NAMED:])
+        ranks.extend(5 if name.startswith((FUNCTION_AT, COROUTINE_OF)) else 6 for name in self._objects.names[NAMED:])
         return ObjectTypes(self._objects.found, self._objects.names, ranks, self.name, "Lua object", parts=(PARTS,))
 
     def reference_counts(self, graph: Graph, pieces: Iterable[Piece]) -> Optional[ReferenceCounts]:

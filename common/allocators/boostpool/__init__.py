@@ -1,0 +1,58 @@
+"""The pools of Boost.Pool: boost::pool, object_pool, singleton_pool, and the pools of
+pool_allocator and fast_pool_allocator.
+
+A pool takes blocks from malloc or operator new, each about twice as large as the one before, and
+divides them into chunks of equal size. pools.py describes the structures.
+
+The pools are templates, so no library or symbol shows that a process has them. Therefore samples
+of blocks of several sizes are examined: in a pool with several blocks, the last words of a block
+refer to the block before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from findleaks.allocators.base import size_at
+from findleaks.allocators.memory import Memory
+
+if TYPE_CHECKING:
+    from findleaks.allocators.base import Allocator
+    from findleaks.engine.contract import Blocks, Engine
+    from findleaks.target.base import Target
+
+NAME = "boost::pool"
+_SIZES = 1 << 9, 1 << 12, 1 << 15, 1 << 18, 1 << 30
+"""Sizes of blocks between which a sample is taken. Each pool with many chunks has blocks of most of
+these sizes."""
+_SAMPLES, _MOST = 32, 1 << 16
+SLACK = 16  # most bytes by which glibc's blocks exceed the requested size
+LEAST_TRAILER = 16
+
+
+def find_nested(target: Target, engine: Engine, blocks: Blocks, is_leaked: Callable[[int], bool]) -> Sequence[Allocator]:
+    """Find the pools of a process. See directory.find_nested."""
+    if target.arch.word != 8 or not any(_has_blocks(target, blocks, *sizes) for sizes in zip(_SIZES, _SIZES[1:])):
+        return []
+    from findleaks.allocators.boostpool.instance import BoostPools
+    from findleaks.allocators.boostpool.pools import find_pools
+
+    pools = [one for one in find_pools(target, engine, blocks) if not is_leaked(one.blocks[0].start)]
+    return [BoostPools(target, engine, pools)] if pools else []
+
+
+def _has_blocks(target: Target, blocks: Blocks, least: int, greatest: int) -> bool:
+    """Whether one of a sample of blocks with these sizes refers to another block as the blocks of a
+    pool do."""
+    memory, indices = Memory(target), blocks.of_sizes(least, greatest - 1, _MOST)
+    for index in indices[:: -(-len(indices) // _SAMPLES) or 1]:
+        end = blocks.address(index) + blocks.size(index)
+        words = memory.words(end - 24, 3) or (0, 0, 0)
+        if is_link(blocks, *words[1:]) or is_link(blocks, *words[:2]):
+            return True
+    return False
+
+
+def is_link(blocks: Blocks, address: int, size: int) -> bool:
+    """Whether a block in use with this requested size is at an address."""
+    return address % 16 == 0 and address > 0 and size > LEAST_TRAILER and 0 <= size_at(blocks, address) - size < SLACK
