@@ -6,7 +6,8 @@
 enum { DONE_WALKING = 0, FULL = 1, NEW_CLASS = 2, CUT = 3, DAMAGED = 4, MOVED_HEADER = 5 };
 enum { POSITION = 0, END = 1, LIMIT = 2, FOUND = 3, CLASS_WORD = 4, STEP = 5, CHUNK = 6, MOVED = 7 };
 
-#define MOVED_BITS 3u /* lowest bits of the first word of an object that was moved; the others are its new address */
+/* Lowest bits of the first word of a moved object. The other bits are its new address. */
+#define MOVED_BITS 3u
 
 #define FREE_MASK 0x87u /* bits of the first word of a free chunk of CMS, and their values */
 #define FREE_BITS 0x81u

@@ -60,7 +60,8 @@ def join_path(names: list[str], plain: tuple[str, ...] = ()) -> str:
     first and the last that do not begin with one of `plain`, unless `plain` is empty."""
     if len(names) > MOST_NAMED:
         middle = range(MOST_NAMED // 2, len(names) - MOST_NAMED // 2)
-        types = {at: names[at].rpartition(" of ")[2] for at in middle if plain}  # "java.lang.Class of App static .CACHE"
+        # The type in "java.lang.Class of App static .CACHE" is App.
+        types = {at: names[at].rpartition(" of ")[2] for at in middle if plain}
         notable = [at for at, name in types.items() if not name.startswith(plain) and not name.endswith(("[]", "…"))]
         kept = [*range(middle.start), *dict.fromkeys(notable[:1] + notable[-1:]), *range(middle.stop, len(names))]
         gaps = {after for before, after in zip(kept, kept[1:]) if after > before + 1}

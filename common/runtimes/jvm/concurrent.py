@@ -138,8 +138,8 @@ def page_age(tables: VMStructs, page: int) -> int:
 
 
 def read_mask(tables: VMStructs, prefix: str, name: str) -> int:
-    """Return one of ZGC's masks; 0 if it is missing. The table has pointers to the masks. In JDK 11,
-    most masks are constants, also if another collector is in use."""
+    """Return one of ZGC's masks; 0 if it is missing. The table has pointers to the masks. In
+    JDK 11, most masks are constants, also if another collector is in use."""
     if is_jdk11(tables) and name in _JDK11_MASKS:
         if not read_mask(tables, prefix, "AddressGoodMask"):
             return 0

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from findleaks.runtimes.jvm.object_graph import JavaGraph
 
 _MANY = 10_000  # objects
-_LEAST, _SHARE = 2 << 20, 0.2  # bytes that they retain, and the part of all live objects
+_LEAST, _SHARE = 1 << 20, 0.2  # bytes that they retain, and the part of all live objects
 _TYPES = 3  # other types that the finding names
 _PARTS = re.compile(r"(java\.lang\.|java\.util\.([A-Z]|concurrent\.)|java\.security\.|jdk\.|sun\.)|.*\[\]$")
 _JDK = re.compile(r"(java|javax|jdk|sun|com\.sun)\.")

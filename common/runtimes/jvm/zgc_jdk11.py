@@ -70,7 +70,8 @@ def _read_page(tables: VMStructs, address: int) -> Optional[Page]:
     kind, users = tables.int32("ZPage", "_type", address), memory.int32(forwarding - memory.size)
     if places is None or moved is None or kind is None or users is None or not places[0] <= places[2] <= places[1]:
         return None
-    return Page(kind & 0xFF, *places, users, (moved[0], moved[1]))
+    start, end, top = places
+    return Page(kind & 0xFF, start, end, top, users, (moved[0], moved[1]))
 
 
 def object_shift(tables: VMStructs, kind: int) -> int:
