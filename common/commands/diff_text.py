@@ -24,6 +24,7 @@ from findleaks.results.share_sort import ShareSort
 ROWS, FINDINGS = 10, 3
 WORTH = 0.05
 """A row gets a sentence if it has at least this fraction of the whole growth."""
+_OBJECTS = 8  # types of objects that are named for each runtime
 _TRENDS = {
     Trend.GROWING: "still growing at the end",
     Trend.PLATEAU: "growth that has ended (a plateau)",
@@ -262,7 +263,8 @@ def _objects(growth: Growth, width: int) -> Iterator[str]:
     if listed:
         yield ""
     for runtime, types in listed:
-        yield from wrap(f"  Objects of {runtime} that grew most: {_types(types)}", width)
+        more = f" and {len(types) - _OBJECTS} more (diff --by runtime)" if len(types) > _OBJECTS else ""
+        yield from wrap(f"  Objects of {runtime} that grew most: {_types(types[:_OBJECTS])}{more}", width)
 
 
 def _amount(series: Series, value: int) -> str:

@@ -44,7 +44,7 @@ WORTH = 0.2
 """If several parts explain the growth, a part has its own row if it has at least this fraction of
 the growth."""
 OBJECTS = 3
-"""Maximum number of types that are named for the growth of a runtime's heap."""
+"""Maximum number of types that explain the growth of a row."""
 CLASS_METADATA = "metaspace"  # name of a runtime's part whose growth class loaders explain
 SMALL_GROUPS = "other groups"
 """The name of the row that merges leaked groups which changed by less than MIN_BYTES each."""
@@ -297,11 +297,11 @@ class Growth:
         return [objects] if objects is not None else []
 
     def objects(self) -> Iterator[tuple[str, list[Series]]]:
-        """Yield the types of objects that grew most in bytes, by runtime. Small growth is left
-        out."""
+        """Yield the types of objects that grew in bytes, by runtime; those that grew most come
+        first. Small growth is left out."""
         types: dict[str, list[Series]] = {}
         for key, one in self.series.items():
             if key[0] == "runtime type" and one.delta > MIN_BYTES:
                 types.setdefault(key[1], []).append(one)
         for runtime, grown in types.items():
-            yield runtime, sorted(grown, key=lambda one: -one.delta)[:OBJECTS]
+            yield runtime, sorted(grown, key=lambda one: -one.delta)

@@ -77,7 +77,7 @@ API uint64_t fl_go_pointers(const piece *pieces, uint64_t count, const struct go
 
 /* java_objects.c */
 API int fl_java_objects(const piece *p, const struct java_heap *h, uint64_t *state, uint64_t *starts, uint64_t *sizes, uint8_t *numbers,
-                        uint64_t width, uint64_t room, uint64_t *totals);
+                        uint64_t width, uint64_t room, uint64_t *totals, uint64_t *moved);
 API uint64_t fl_java_select(const uint8_t *numbers, uint64_t width, uint64_t count, const uint8_t *marks, uint32_t *indices);
 
 /* java_records.c */

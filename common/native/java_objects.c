@@ -3,8 +3,11 @@
 
 #define FETCHED 1024u /* The walk prefetches this number of bytes ahead. */
 
-enum { DONE_WALKING = 0, FULL = 1, NEW_CLASS = 2, CUT = 3, DAMAGED = 4 };
-enum { POSITION = 0, END = 1, LIMIT = 2, FOUND = 3, CLASS_WORD = 4, STEP = 5, CHUNK = 6 };
+enum { DONE_WALKING = 0, FULL = 1, NEW_CLASS = 2, CUT = 3, DAMAGED = 4, MOVED_HEADER = 5 };
+enum { POSITION = 0, END = 1, LIMIT = 2, FOUND = 3, CLASS_WORD = 4, STEP = 5, CHUNK = 6, MOVED = 7 };
+
+/* Lowest bits of the first word of a moved object. The other bits are its new address. */
+#define MOVED_BITS 3u
 
 #define FREE_MASK 0x87u /* bits of the first word of a free chunk of CMS, and their values */
 #define FREE_BITS 0x81u
@@ -76,20 +79,22 @@ INLINE void put_number(uint8_t *numbers, uint64_t width, uint64_t at, uint32_t n
 }
 
 /* Walk over the objects that start in a piece and between state[POSITION] and state[END]. Add the
- * number of objects of each class, and their bytes, to `totals`. Return why the walk stopped. */
+ * number of objects of each class, and their bytes, to `totals`. If `moved` is not NULL, write the
+ * previous and the new address of each moved object there, and do not add it. Return why the walk
+ * stopped. */
 API int fl_java_objects(const piece *p, const java_heap *h, uint64_t *state, uint64_t *starts, uint64_t *sizes, uint8_t *numbers,
-                        uint64_t width, uint64_t room, uint64_t *totals) {
+                        uint64_t width, uint64_t room, uint64_t *totals, uint64_t *moved) {
     uint64_t top = p->length > UINT64_MAX - p->address ? UINT64_MAX : p->address + p->length, recent = 0, fetched = 0;
-    uint64_t end = state[END] < top ? state[END] : top, at = state[POSITION], made = 0, chunk = state[CHUNK];
+    uint64_t end = state[END] < top ? state[END] : top, at = state[POSITION], made = 0, chunk = state[CHUNK], gone = 0;
     uint32_t number = NONE;
     int result = DONE_WALKING;
-    state[FOUND] = 0;
+    state[FOUND] = state[MOVED] = 0;
     if (at < p->address)
         return DAMAGED;
     while (at < end) {
         const uint8_t *object = p->data + (at - p->address);
         prefetch_on(p->data, at - p->address, FETCHED, &fetched);
-        result = made == room ? FULL : top - at < (chunk ? 16 : h->klass_at + h->klass_bytes) ? CUT : DONE_WALKING;
+        result = made == room || gone == room ? FULL : top - at < (chunk ? 16 : h->klass_at + h->klass_bytes) ? CUT : DONE_WALKING;
         if (result)
             break;
         if (chunk && is_free_chunk(h, object)) {
@@ -100,6 +105,11 @@ API int fl_java_objects(const piece *p, const java_heap *h, uint64_t *state, uin
             }
             at += skipped;
             continue;
+        }
+        bool is_moved = moved && (load64(object) & MOVED_BITS) == MOVED_BITS;
+        if (is_moved && !h->klass_at) { /* The new address has replaced the class word. */
+            result = MOVED_HEADER;
+            break;
         }
         uint64_t word = (h->klass_bytes == 4 ? load32(object + h->klass_at) : load64(object + h->klass_at)) >> h->klass_shift;
         if (number == NONE || word != recent)
@@ -120,15 +130,21 @@ API int fl_java_objects(const piece *p, const java_heap *h, uint64_t *state, uin
             result = DAMAGED;
             break;
         }
-        starts[made] = at;
-        sizes[made] = size;
-        put_number(numbers, width, made++, number);
-        totals[2 * (size_t)number]++;
-        totals[2 * (size_t)number + 1] += size;
+        if (is_moved) {
+            moved[2 * gone] = at;
+            moved[2 * gone++ + 1] = load64(object) & ~(uint64_t)MOVED_BITS;
+        } else {
+            starts[made] = at;
+            sizes[made] = size;
+            put_number(numbers, width, made++, number);
+            totals[2 * (size_t)number]++;
+            totals[2 * (size_t)number + 1] += size;
+        }
         uint64_t padding = state[STEP] ? -size & (state[STEP] - 1) : 0;
         at += (size < chunk ? chunk : size) + padding;
     }
     state[POSITION] = at;
     state[FOUND] = made;
+    state[MOVED] = gone;
     return result;
 }

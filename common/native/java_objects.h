@@ -88,10 +88,14 @@ INLINE uint64_t address_above_color(const java_heap *h, uint64_t value) {
 }
 
 /* Return the address to which a reference refers, 0 for null. With colors, also return 0 for a
- * value that is not a reference. */
+ * value that is not a reference. Without colors, Shenandoah's moves are in `young`. */
 INLINE uint64_t java_address(const java_heap *h, uint64_t value) {
-    if (!value || h->colors == JAVA_PLAIN)
-        return value ? h->oop_base + (value << h->oop_shift) : 0;
+    if (!value)
+        return 0;
+    if (h->colors == JAVA_PLAIN) {
+        uint64_t address = h->oop_base + (value << h->oop_shift);
+        return h->young.count ? or_else(find_moved(&h->young, address), address) : address;
+    }
     return h->colors == JAVA_ABOVE ? address_below_color(h, value) : address_above_color(h, value);
 }
 

@@ -170,7 +170,7 @@ class GrownObjects(Record):
     runtime: str
     """The name of the runtime."""
     types: Sequence[Series]
-    """The types that grew most in bytes."""
+    """The types that grew in bytes, those that grew most first."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

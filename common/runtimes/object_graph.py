@@ -55,10 +55,17 @@ def count_labels(engine: Engine, blocks: Blocks, labels: array[int], tree: Domin
     return {label: Totals(*pair) for label, pair in counts.items()}
 
 
-def join_path(names: list[str]) -> str:
-    """Return the names of a path in words, the middle ones of a long path left out."""
+def join_path(names: list[str], plain: tuple[str, ...] = ()) -> str:
+    """Return the names of a path in words. The middle ones of a long path are left out, except the
+    first and the last that do not begin with one of `plain`, unless `plain` is empty."""
     if len(names) > MOST_NAMED:
-        names[MOST_NAMED // 2 : -(MOST_NAMED // 2)] = ["…"]
+        middle = range(MOST_NAMED // 2, len(names) - MOST_NAMED // 2)
+        # The type in "java.lang.Class of App static .CACHE" is App.
+        types = {at: names[at].rpartition(" of ")[2] for at in middle if plain}
+        notable = [at for at, name in types.items() if not name.startswith(plain) and not name.endswith(("[]", "…"))]
+        kept = [*range(middle.start), *dict.fromkeys(notable[:1] + notable[-1:]), *range(middle.stop, len(names))]
+        gaps = {after for before, after in zip(kept, kept[1:]) if after > before + 1}
+        names = [part for at in kept for part in (["…", names[at]] if at in gaps else [names[at]])]
     return " → ".join(names)
 
 
@@ -132,10 +139,11 @@ class ObjectGraph(ReferrerSearch):
     """The objects as blocks. `graph` has their references and is marked; it is None if live objects
     cannot be distinguished from garbage. `noun`: the word for an object: "Go object".
     `root_count`: the number of roots of the dominator tree, each of a later priority than the
-    previous one; see `dominators`."""
+    previous one; see `dominators`. `plain_types`: see join_path."""
 
     noun: str
     root_count = 1
+    plain_types: tuple[str, ...] = ()
 
     def __init__(self, target: Target, engine: Engine, blocks: Blocks, graph: Optional[Graph]) -> None:
         self.target, self.engine, self.blocks, self.graph = target, engine, blocks, graph
@@ -388,7 +396,7 @@ class ObjectGraph(ReferrerSearch):
         for part in parts:
             shown = (f"{self.type_of(one)}{self._show_field(self.link(one, following).name)}" for one, following in part)
             names += [*(["…"] if names else []), *(name for name, _ in groupby(shown))]
-        return join_path([*names, *map(self.type_of, path[-1:])])
+        return join_path([*names, *map(self.type_of, path[-1:])], self.plain_types)
 
     def _show_field(self, name: str) -> str:
         """Return the part of a name that a path shows: fields, but no numbers of elements."""

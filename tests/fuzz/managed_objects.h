@@ -55,7 +55,7 @@ static void java_records(const blocks *b, const piece *p, uint64_t count, const 
 
 /* Java objects: a word's low bits select the class. References among those that are found. */
 static void java_objects(const piece *p, uint64_t count, uint64_t limit) {
-    uint64_t keys[16], totals[8] = {0}, state[7] = {BASE, limit, limit, 0, 0, 0, limit % 3 ? 0 : 24}, starts[MOST], sizes[MOST], extra[2] = {0, UINT64_C(1) << 32};
+    uint64_t keys[16], totals[8] = {0}, state[8] = {BASE, limit, limit, 0, 0, 0, limit % 3 ? 0 : 24}, starts[MOST], sizes[MOST], moved[2 * MOST], extra[2] = {0, UINT64_C(1) << 32};
     uint32_t hashed[16], classes[16] = {0, 24, 0, 0, 1, 16, 1, 0, 2, 16, 2, 0, 3, 16, 20, 24};
     uint32_t first[5] = {0, 1, 1, 1, 2}, maps[4] = {16, 2, 8, UINT32_MAX}, mirrors[4] = {NONE, 0, NONE, UINT32_MAX - 1}, found[MOST];
     uint8_t none[MOST] = {0}, marks[4] = {1, 0, 1, 0}, kinds[MOST] = {0}, numbers[4 * MOST];
@@ -71,7 +71,7 @@ static void java_objects(const piece *p, uint64_t count, uint64_t limit) {
     blocks *b = fl_blocks_new(3, 1);
     uint64_t made = 0;
     for (uint64_t at = 0; at < count; at++)
-        if (p[at].address <= state[0] && !fl_java_objects(&p[at], &h, state, starts + made, sizes + made, numbers + made * width, width, MOST - made, totals))
+        if (p[at].address <= state[0] && !fl_java_objects(&p[at], &h, state, starts + made, sizes + made, numbers + made * width, width, MOST - made, totals, limit % 7 < 3 ? moved : NULL))
             made += state[3];
     fl_append(b, starts, sizes, none, made);
     fl_seal(b);

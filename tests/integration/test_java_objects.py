@@ -239,10 +239,9 @@ def test_collectors_that_move_objects_meanwhile(
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize(("version", "collector"), [("11", "Z"), (jvms.SYSTEM, "Epsilon")])
-def test_collectors_that_are_not_supported(tmp_path: Path, version: str, collector: str) -> None:
+def test_a_collector_that_is_not_supported(tmp_path: Path) -> None:
     """`runtime` lists no objects and gives the reason. `runtime`, `find` and `verdict` print the reason."""
-    with java(tmp_path, version, f"-XX:+Use{collector}GC") as running:
+    with java(tmp_path, jvms.SYSTEM, "-XX:+UseEpsilonGC") as running:
         where = ("--pid", str(running.pid))
         found = runtime(*where)
         texts = [" ".join(debuggers.findleaks(word, *where).split()) for word in ("runtime", "find", "verdict")]

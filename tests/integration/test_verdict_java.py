@@ -130,6 +130,31 @@ def test_few_large_buffers(version: str, tmp_path: Path) -> None:
     assert [remedy.partition("=")[0] for remedy in held["try"]] == ["-XX:MaxDirectMemorySize"]
 
 
+@pytest.mark.parametrize(
+    ("version", "kind"),
+    [
+        (jvms.SYSTEM, "util"),
+        *(pytest.param(version, kind, marks=pytest.mark.matrix) for version in ("8", "11", *jvms.VERSIONS) for kind in ("util", "own")),
+        pytest.param(jvms.SYSTEM, "own", marks=pytest.mark.matrix),
+    ],
+)
+def test_very_many_objects_of_one_class(version: str, kind: str, tmp_path: Path) -> None:
+    """The finding names the class of the program, how the objects are reached, and other classes with as many objects."""
+    count = 20_000
+    jvms.compile_java(ROOT / "tests/programs/JavaLoggers.java", tmp_path, "--release", "8", "-Xlint:-options")
+    options = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+    with Running(jvms.command(version, tmp_path, "JavaLoggers", str(count), kind, options=options), tmp_path) as run:
+        one = finding(verdict("--pid", str(run.pid)), "retained-objects")
+    if kind == "util":
+        assert one["text"].startswith(f"In use, not leaked: {count:,} objects of JavaLoggers$Request retain ")
+        assert "java.lang.Class of JavaLoggers static .REQUESTS → java.util.ArrayList.elementData → " in one["cause"]
+        assert "java.util.logging.Logger" in one["cause"].partition("Other classes with many objects: ")[2]
+        assert one["try"][0].startswith("one logger for each class, not for each object or request")
+    else:
+        assert "JavaLoggers static .REGISTRY" in one["cause"] or "static variable JavaLoggers.REGISTRY" in one["text"]
+        assert "JavaLoggers$Category" in f"{one['text']} {one['cause']}"
+
+
 THREADS = 200
 
 

@@ -1,4 +1,4 @@
-"""ZGC moves objects while the program runs: at any stop, live objects are those of the program and of the JVM."""
+"""ZGC and Shenandoah move objects while the program runs: at any stop, live objects are those of the program and of the JVM."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ import frame_stops
 import jvms
 import pytest
 import truth
-from java_heaps import ZGC, java, java_name
+from java_heaps import COMPACT, ZGC, java, java_name
 
 import cores
 import findleaks
 from findleaks.runtimes.base import Type
 from findleaks.runtimes.jvm.instance import HotSpot
+from findleaks.runtimes.jvm.relocation import Relocation
 
 COUNT, THREADS = 1500, 2
 MADE = {"JavaMoving$Node": COUNT, "JavaMoving$Small": COUNT, "JavaMoving$Local": THREADS}
@@ -32,6 +33,7 @@ COPIES = COUNT // 50
 not used. With generations, copies on a page that was released at the time of the stop may also count as garbage. A note gives an upper
 limit of the number of garbage copies."""
 GENERATIONS = ("-XX:+ZGenerational",)
+SHENANDOAH = ("-XX:+UseShenandoahGC",)
 NARROW = ("-Xmx24m",)
 """The heap is so small that ZGC moves objects within their page."""
 
@@ -39,9 +41,9 @@ NARROW = ("-Xmx24m",)
 @contextmanager
 def moving(folder: Path, version: str, *options: str) -> Iterator[int]:
     """Yield the pid of JavaMoving.java, whose threads allocate all the time."""
-    jvms.compile_java(truth.PROGRAMS / "JavaMoving.java", folder, "--release", "17")
+    jvms.compile_java(truth.PROGRAMS / "JavaMoving.java", folder, "--release", "8", "-Xlint:-options")
     words = [str(COUNT), str(THREADS)]
-    given = ["-Xmx256m", "-XX:+UseZGC", *options]
+    given = ["-Xmx256m", "-XX:+UnlockExperimentalVMOptions", *(() if any("Use" in one for one in options) else ("-XX:+UseZGC",)), *options]
     program = frame_stops.Busy(jvms.command(version, folder, "JavaMoving", *words, options=given), os.environ, folder / "output")
     try:
         program.read_line(cores.READY)
@@ -66,23 +68,27 @@ def check_stop(pid: int) -> tuple[bool, bool]:
     with findleaks.attach(pid) as process:
         jvm = jvm_of(process)
         types = {one.name: one for one in jvm.types()}
-        relocation = jvm._tables.relocation
-        assert relocation is not None and relocation.is_known
+        relocation = jvm._tables.relocation or Relocation()
+        assert relocation.is_known
         found = {name: types.get(name, Type(name, 0, 0)) for name in MADE}
         if jvm.counts_garbage:
             return False, True
         copies = [one.own.get("garbage_objects", 0) for one in found.values()]
         assert max(copies) <= COPIES
-        assert sum(copies) <= noted_garbage(jvm)
+        assert sum(copies) <= noted_garbage(jvm) or jvm._tables.relocation is None
         live = {name: one.objects for name, one in found.items()}
         less = [count - live[name] for name, count in MADE.items()]
         assert min(less) >= -COPIES and (max(less) <= 0 or jvm.problems), (live, jvm.problems)
-        return max(less) <= 0, bool(relocation.copies or relocation.moving)
+        moves = jvm._objects.moves.before if jvm._objects is not None else ()
+        return max(less) <= 0, bool(relocation.copies or relocation.moving or moves)
 
 
 STOPS = [
     *((version, more) for version in ("system", *jvms.VERSIONS) for more in ((), NARROW)),
     *(("21.0.4", (*GENERATIONS, *more)) for more in ((), NARROW)),
+    ("11", ()),
+    *((version, SHENANDOAH) for version in ("11", "system", *jvms.VERSIONS)),
+    *(("25.0.2", (*SHENANDOAH, *more)) for more in (COMPACT, ("-XX:ShenandoahGCMode=generational",))),
 ]
 
 

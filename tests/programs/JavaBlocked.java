@@ -1,10 +1,10 @@
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.LinkedBlockingQueue;
-
+import java.util.concurrent.locks.*;
 /**
  * COUNT threads with deep stacks wait for one lock, which the thread "holder" holds, or for elements of one queue. Prints "ready" when
- * all of them wait. Arguments: COUNT, and "lock" or "queue".
+ * all of them wait, and none for the lock of the queue. Arguments: COUNT, and "lock" or "queue".
  */
 public class JavaBlocked {
     static final Object LOCK = new Object();
@@ -46,7 +46,7 @@ public class JavaBlocked {
     }
 
     static void await(Thread thread, Thread.State state) throws InterruptedException {
-        while (thread.getState() != state) {
+        while (state == Thread.State.WAITING && !(LockSupport.getBlocker(thread) instanceof Condition) || thread.getState() != state) {
             Thread.sleep(10);
         }
     }

@@ -29,6 +29,7 @@ ZGC = [
     *((version, "Z", (ROOMY,)) for version in ("system", *jvms.VERSIONS)),
     ("21.0.4", "Z", (ROOMY, "-XX:+ZGenerational")),
     ("25.0.2", "Z", (ROOMY, *COMPACT)),
+    ("11", "Z", (ROOMY,)),
 ]
 """JDK version, collector and JVM options of each run with ZGC, without and with generations."""
 

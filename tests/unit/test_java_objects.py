@@ -19,6 +19,8 @@ from findleaks.runtimes.jvm.engine import (
     ARRAY,
     FIXED,
     MIRROR,
+    MOVED,
+    MOVED_BITS,
     NO_CLASS,
     OBJECTS,
     ClassTable,
@@ -132,6 +134,35 @@ def test_engines_agree(header: HeaderLayout, arch: Arch) -> None:
             expected = walk_objects(graphs.pure(arch), header, table(words), bytes(broken), cuts)
             assert walk_objects(graphs.native(arch), header, table(words), bytes(broken), cuts) == expected
             assert all(start + size <= BASE + len(memory) for start, size, _ in expected.objects)
+
+
+@pytest.mark.parametrize("arch", graphs.ARCHES, ids=lambda arch: str(arch.name))
+@pytest.mark.parametrize("header", [NARROW, COMPACT], ids=["narrow", "compact"])
+def test_objects_that_were_moved(header: HeaderLayout, arch: Arch) -> None:
+    """A moved object is recorded and not counted. With compact headers, the walk stops at it, as its size is unknown."""
+    order, moved = "<" if arch.byteorder == "little" else ">", {3: BASE + 0x5000, 7: BASE + 0x6008}
+    memory = bytearray()
+    for number in range(10):
+        first = 5 << header.klass_shift if header is COMPACT else 1  # of an object that is not locked
+        memory += struct.pack(order + "QII", first, 5, 0)
+        if number in moved:
+            struct.pack_into(order + "Q", memory, 16 * number, moved[number] | MOVED_BITS)
+    for engine in (graphs.pure(arch), graphs.native(arch)):
+        known, stops, pairs, starts = ClassTable(), [], [], []
+        known.add(5, (FIXED, 16, 0, 0), array("I"))
+        walk = ObjectWalk(header, References(4, 0, 0), known)
+        walk.record_moved()
+        walk.set_range(BASE, BASE + len(memory), BASE + len(memory))
+        while walk.position < BASE + len(memory):
+            stops.append(walk.run(engine, graphs.piece(BASE, bytes(memory))))
+            starts += walk.starts[: walk.found]
+            pairs += walk.moved[: 2 * walk.state[MOVED]]
+            walk.skip_to(walk.position + (16 if stops[-1] == Step.MOVED_HEADER else 0))
+        assert starts == [BASE + 16 * number for number in range(10) if number not in moved] and known.totals.tolist() == [8, 8 * 16]
+        if header is COMPACT:
+            assert stops == [Step.MOVED_HEADER] * 2 + [Step.DONE] and not pairs
+        else:
+            assert stops == [Step.DONE] and pairs == [BASE + 48, moved[3], BASE + 112, moved[7]]
 
 
 @pytest.mark.parametrize("arch", graphs.ARCHES, ids=lambda arch: str(arch.name))

@@ -15,7 +15,7 @@ from findleaks.engine.contract import Engine
 from findleaks.runtimes.jvm.engine import FIXED, NO_CLASS, ClassTable, HeaderLayout, ObjectWalk, ReferenceSearch
 from findleaks.runtimes.jvm.heap_dump.records import RecordEncoder
 from findleaks.runtimes.jvm.instance import HotSpot
-from findleaks.runtimes.jvm.references import ABOVE, BELOW, Colors, Moves, References
+from findleaks.runtimes.jvm.references import ABOVE, BELOW, NO_COLORS, NONE, Colors, Moves, References
 from findleaks.runtimes.jvm.relocation import Relocation
 from findleaks.target.arch import X86_64
 from findleaks.target.ranges import merge_ranges
@@ -72,7 +72,16 @@ def test_references_with_generations() -> None:
         assert form.targets(below(address, current)) == (address,) and form.targets(0x7FFF_0000_1234) == ()
 
 
-@pytest.mark.parametrize("place", [ABOVE, BELOW])
+@pytest.mark.parametrize(("size", "base", "shift"), [(4, HEAP, 3), (8, 0, 0)])
+def test_references_to_objects_that_shenandoah_moved(size: int, base: int, shift: int) -> None:
+    """References without colors, and words of native memory, may contain the previous address."""
+    moves = Moves(array("Q", [HEAP | 0x100]), array("Q", [HEAP | 0x900]))
+    form = References(size, base, shift, NO_COLORS._replace(young=moves))
+    assert [form.decode(HEAP + at - base >> shift) - HEAP for at in (0x100, 0x108, 0x900)] == [0x900, 0x108, 0x900]
+    assert [*form.targets(HEAP | 0x100), *form.targets(HEAP | 0x108)] == [HEAP | 0x900, HEAP | 0x108] and form.decode(0) == 0
+
+
+@pytest.mark.parametrize("place", [ABOVE, BELOW, NONE])
 def test_engines_agree(place: int) -> None:
     for seed in range(5):
         state = random.Random(seed)
@@ -84,14 +93,15 @@ def test_engines_agree(place: int) -> None:
             make_moves(state, starts),
             make_moves(state, starts),
         )
-        form = References(8, HEAP, 0, colors)
+        form = References(8, 0 if place == NONE else HEAP, 0, colors)
         memory = bytearray(COUNT * SIZE)
         for number in range(COUNT):
             struct.pack_into("<I", memory, number * SIZE + 8, 1 + number % 2)
             struct.pack_into("<2I", memory, number * SIZE + 24, 3, state.choice([0, 1, 9]))
             for at in range(32, SIZE, 8):
                 address = state.choice([*starts, *colors.young.before, *colors.old.before])
-                plain = below(address, state.randrange(4), state.getrandbits(8)) if place == BELOW else above(address, state.randrange(3))
+                forms = {BELOW: below(address, state.randrange(4), state.getrandbits(8)), ABOVE: above(address, state.randrange(3))}
+                plain = forms.get(place, address)
                 value = state.choice([plain, plain, plain, address, 0, plain ^ 1 << state.randrange(64)])
                 struct.pack_into("<Q", memory, number * SIZE + at, value)
         found = [scan(engine, form, bytes(memory), starts) for engine in (graphs.pure(), graphs.native())]
@@ -168,6 +178,35 @@ def test_moved_objects() -> None:
     assert [one - base for one in found.young.now] == [0x300, 0x200, 0x100, 0x400]
     assert [one - base for one in found.copies] == before[:1]
     assert found.moving == merge_ranges(found.moving) and [one.start - base for one in found.moving] == [7 * GRANULE]
+
+
+def jdk11(*pages: tuple[int, int, list[int]], size: int = ENTRIES) -> Image:
+    """Return a process with ZGC of JDK 11. Each page has its granule, its number of users, and the entries of its forwarding table."""
+    made = image()
+    places = {"ZHeap": {"_pagetable": 0x90}, "ZPageTable": {"_map": 0}, "ZAddressRangeMapForPageTable": {"_map": 0}}
+    places["ZPage"] = {"_type": 0, "_virtual": 8, "_forwarding": 48}
+    made.fields.update({(kind, name): at for kind, fields in places.items() for name, at in fields.items()})
+    made.constants.update({"ZPageSizeMinShift": 21, "ZAddressOffsetMask": HEAP - 1})
+    made.words(COLLECTED + 0x40 + 0x90, TABLE)
+    for number, (granule, users, entries) in enumerate(pages):
+        at = TABLE - 0x800 + 0x100 * number  # zeros follow the table
+        made.words(TABLE + 8 * granule, at | bool(entries))
+        start = granule * GRANULE
+        made.words(at, 0, start, start + GRANULE, start + 0x1000, 0, users, at + 0x80 if entries else 0, size if entries else 0)
+        made.words(at + 0x80, *entries, *[(1 << 64) - 1] * (ENTRIES - len(entries)))
+    return made
+
+
+def test_objects_that_zgc_of_jdk_11_moved() -> None:
+    """The previous address of an object is that of a copy until the memory of its page is released."""
+    base = 4 << 42
+    found = relocation(jdk11((5, 0, [9 << 42 | 0x100, 2 << 42 | 0x200]), (3, 1, [1 << 42 | 0x300]), (7, 1, [])))
+    before = [3 * GRANULE + 8, 5 * GRANULE + 16, 5 * GRANULE + 72]
+    assert [one - base for one in found.young.before] == before and found.is_known
+    assert [one - base for one in found.young.now] == [0x300, 0x200, 0x100]
+    assert [one - base for one in found.copies] == before[:1]
+    for damaged in (jdk11((5, 1, [1 << 62])), jdk11((5, 1, [1 << 42]), size=1 << 40)):
+        assert not relocation(damaged).is_known
 
 
 @pytest.mark.parametrize(("number", "has_copies"), [(6, True), (7, False), (8, False)])

@@ -354,7 +354,7 @@ SIGNATURES = {
     "fl_php_stale": (c_int, [_HANDLE, _PIECES, _U64S, c_uint64, _WORDS]),
     "fl_go_pointers": (c_uint64, [_PIECES, c_uint64, POINTER(CGoPointers), c_uint64, c_uint64, _U8S]),
     "fl_go_types": (c_int, [_HANDLE, _PIECES, c_uint64, POINTER(CGoTypes), _U8S, c_uint64, _U64S, _U64S, c_uint64]),
-    "fl_java_objects": (c_int, [_PIECES, POINTER(CJavaHeap), _U64S, _U64S, _U64S, _U8S, c_uint64, c_uint64, _U64S]),
+    "fl_java_objects": (c_int, [_PIECES, POINTER(CJavaHeap), _U64S, _U64S, _U64S, _U8S, c_uint64, c_uint64, _U64S, _U64S]),
     "fl_java_select": (c_uint64, [_U8S, c_uint64, c_uint64, _U8S, _U32S]),
     "fl_java_records": (
         c_int,

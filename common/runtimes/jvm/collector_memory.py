@@ -10,16 +10,19 @@ Sources, OpenJDK 8 to 25, src/hotspot/share/gc: g1/g1RegionToSpaceMapper.hpp (fr
 a listener and a G1PageBasedVirtualSpace, which begins with its bounds), g1/heapRegionManager.hpp
 (the order of the mappers), g1/g1ConcurrentMark.hpp (G1CMMarkStack: chunks of 8 KiB), shared/
 cardTable.hpp (cards of 512 bytes), shared/markBitMap.hpp (one bit for each 8 bytes),
-parallel/psVirtualspace.hpp, parallel/parMarkBitMap.hpp."""
+parallel/psVirtualspace.hpp, parallel/parMarkBitMap.hpp. JDK 11: z/zGlobals.hpp
+(ZMarkStackSpaceStart, ZMarkStackSpaceSize) and z/zGlobals_linux_x86.hpp (ZAddressSpaceSize)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from findleaks.runtimes.jvm.concurrent import read_mask, zgc_prefix
 from findleaks.runtimes.jvm.spaces import heap_addresses, region_addresses
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.virtual_spaces import list_static_pointers
+from findleaks.runtimes.jvm.zgc_jdk11 import is_jdk11
 from findleaks.target.base import Range
 from findleaks.target.ranges import merge_ranges, region_at
 
@@ -29,6 +32,9 @@ _CARD_TABLE, _BITMAP_NAME = "card table", "mark bitmap"
 _MANAGER, _MAPPER, _HEAP = 64, 16, 512  # words that are read of these structures
 _MARK_CHUNK = 8192  # bytes of a chunk of G1's mark stack
 _STACK_FIELDS, _MOST_BUCKETS = 6, 32
+# ZGC of JDK 11: the addresses of the heap are a multiple of its largest size, and the mark stacks
+# are 1 TiB above them.
+_JDK11_VIEWS, _JDK11_MARK_STACKS = 4, 1 << 40
 _LEAST_CHUNKS, _MOST_CHUNKS = 128, 1 << 24  # numbers of chunks of a plausible mark stack
 
 
@@ -41,6 +47,9 @@ class CollectorTable(NamedTuple):
 
 def list_collector_tables(tables: Tables) -> Sequence[CollectorTable]:
     """Return the tables that were recognised, ascending and disjoint."""
+    if is_jdk11(tables) and zgc_prefix(tables):
+        start = tables.constants.get("ZAddressSpaceStart", 0) + _JDK11_VIEWS * (read_mask(tables, "Z", "AddressOffsetMask") + 1)
+        return (CollectorTable("mark stacks", Range(start + _JDK11_MARK_STACKS, start + 2 * _JDK11_MARK_STACKS)),)
     heap, whole = tables.word("Universe", "_collectedHeap"), heap_addresses(tables)
     if not heap or whole is None or whole.start >= whole.end:
         return ()

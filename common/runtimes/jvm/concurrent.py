@@ -16,6 +16,7 @@ from typing import NamedTuple, Optional
 
 from findleaks.runtimes.jvm.shenandoah_regions import find_regions
 from findleaks.runtimes.jvm.vm_structs import VMStructs
+from findleaks.runtimes.jvm.zgc_jdk11 import is_jdk11
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merge_ranges
 
@@ -24,6 +25,8 @@ _MOST_NODES = 1024  # maximum number of NUMA nodes, each with a partition of the
 _NODE_STRIDE = 4096  # bytes between two nodes' values (zValue.inline.hpp, ZValueStorage::offset)
 EDEN_AGE, OLD_AGE = 0, 15  # the age of new pages, and of pages of the old generation (zPageAge.hpp)
 _AGE = 2  # distance in bytes of a page's age from its type (zPage.hpp, with generations)
+_JDK11_MASKS = ("AddressOffsetMask", "AddressMetadataMask")  # constants in JDK 11
+_JDK11_VIEWS = 7  # the bits above an offset that select a mapping
 _MOST_OFFSET = 1 << 48  # maximum size in bytes of a plausible range of addresses
 
 
@@ -53,15 +56,14 @@ def mapped_heap(target: Target) -> list[Range]:
 def concurrent_heap(tables: VMStructs) -> Optional[ConcurrentHeap]:
     """Return the heap of ZGC or Shenandoah. Returns None for other collectors, and if figures
     contradict one another."""
-    heap = tables.word("Universe", "_collectedHeap")
+    heap, prefix = tables.word("Universe", "_collectedHeap"), zgc_prefix(tables)
+    if heap and prefix:
+        return _zgc(tables, heap, prefix)
     reserved = tables.place("CollectedHeap", "_reserved", heap or 0)
     words = tables.memory.words(reserved, 2) if reserved else None
     if not heap or words is None:
         return None
-    if words[1]:
-        return _shenandoah(tables, heap, Range(words[0], words[0] + words[1] * tables.memory.size))
-    prefix = zgc_prefix(tables)
-    return _zgc(tables, heap, prefix) if prefix else None
+    return _shenandoah(tables, heap, Range(words[0], words[0] + words[1] * tables.memory.size)) if words[1] else None
 
 
 def _shenandoah(tables: VMStructs, heap: int, whole: Range) -> Optional[ConcurrentHeap]:
@@ -113,6 +115,8 @@ def _zgc(tables: VMStructs, heap: int, prefix: str) -> Optional[ConcurrentHeap]:
     offsets = read_mask(tables, prefix, "AddressOffsetMask")
     allocator = tables.place(f"{prefix}Heap", "_page_allocator", tables.place(f"{prefix}CollectedHeap", "_heap", heap))
     most = tables.word(f"{prefix}PageAllocator", "_max_capacity", allocator)
+    if is_jdk11(tables):
+        most = tables.word("ZPhysicalMemoryManager", "_max_capacity", tables.place("ZPageAllocator", "_physical", allocator))
     used, capacity = _totals(tables, prefix, allocator)
     if not most or not used <= capacity <= most <= offsets + 1:
         return None
@@ -134,7 +138,13 @@ def page_age(tables: VMStructs, page: int) -> int:
 
 
 def read_mask(tables: VMStructs, prefix: str, name: str) -> int:
-    """Return one of ZGC's masks; 0 if it is missing. The table has pointers to the masks."""
+    """Return one of ZGC's masks; 0 if it is missing. The table has pointers to the masks. In
+    JDK 11, most masks are constants, also if another collector is in use."""
+    if is_jdk11(tables) and name in _JDK11_MASKS:
+        if not read_mask(tables, prefix, "AddressGoodMask"):
+            return 0
+        offsets = tables.constants.get("ZAddressOffsetMask", 0)
+        return offsets if name == "AddressOffsetMask" else _JDK11_VIEWS * (offsets + 1)
     instance = tables.word(f"{prefix}GlobalsForVMStructs", "_instance_p")
     place = tables.word(f"{prefix}GlobalsForVMStructs", f"_{prefix}{name}", instance or 0)
     return tables.memory.word(place) or 0 if place else 0
@@ -143,6 +153,12 @@ def read_mask(tables: VMStructs, prefix: str, name: str) -> int:
 def _totals(tables: VMStructs, prefix: str, allocator: int) -> tuple[int, int]:
     """Return used and committed bytes of the page allocator. Since 25, they are those of its
     partitions, one for each NUMA node."""
+    if is_jdk11(tables):
+        physical = tables.place("ZPageAllocator", "_physical", allocator)
+        return (
+            tables.word("ZPageAllocator", "_used", allocator) or 0,
+            tables.word("ZPhysicalMemoryManager", "_capacity", physical) or 0,
+        )
     if (f"{prefix}PageAllocator", "_used") in tables.fields:
         kind, owners = f"{prefix}PageAllocator", [allocator]
     else:

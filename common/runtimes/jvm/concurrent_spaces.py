@@ -22,6 +22,7 @@ from findleaks.runtimes.jvm.concurrent import EDEN_AGE, ConcurrentHeap, page_age
 from findleaks.runtimes.jvm.shenandoah_regions import find_regions
 from findleaks.runtimes.jvm.spaces import EDEN, REGION, Space
 from findleaks.runtimes.jvm.tables import Tables
+from findleaks.runtimes.jvm.zgc_jdk11 import is_jdk11, object_shift, read_pages
 from findleaks.target.ranges import nonzero_pieces
 
 _SMALL, _MEDIUM = 0, 1  # types of pages; a page of another type has one object
@@ -60,6 +61,9 @@ def _regions(tables: Tables, whole: ConcurrentHeap) -> Iterator[Space]:
 
 
 def _pages(tables: Tables, engine: Engine, heap: ConcurrentHeap) -> Iterator[Space]:
+    if is_jdk11(tables):
+        yield from _pages_jdk11(tables, heap)
+        return
     generational = not heap.again and ("ZGlobalsForVMStructs", "_ZPointerLoadShift") in tables.fields
     prefix = "X" if not generational and ("XHeap", "_page_table") in tables.fields else "Z"
     collected = tables.word("Universe", "_collectedHeap") or 0
@@ -78,6 +82,15 @@ def _pages(tables: Tables, engine: Engine, heap: ConcurrentHeap) -> Iterator[Spa
         space = _page(tables, prefix, page, heap, granule)
         if space is not None:
             yield space
+
+
+def _pages_jdk11(tables: Tables, heap: ConcurrentHeap) -> Iterator[Space]:
+    base = heap.addresses.start
+    for page in read_pages(tables, heap.addresses.end - base - 1):
+        if page.users:
+            step = 1 << object_shift(tables, page.kind) if page.kind != _SMALL else 0
+            least = 1 << max(tables.constants.get("ZPageSizeSmallShift", 0) - _SMALL_PART, 0) if step else 0
+            yield Space(REGION, base + page.start, base + page.top, base + page.end, step, least=least)
 
 
 def _page(tables: Tables, prefix: str, page: int, heap: ConcurrentHeap, granule: int) -> Optional[Space]:

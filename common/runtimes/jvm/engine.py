@@ -31,7 +31,9 @@ FIXED, ARRAY, OBJECTS, MIRROR = range(4)
   of this class, and its own size in words."""
 
 ROW = 4
-POSITION, END, LIMIT, FOUND, CLASS_WORD, STEP, CHUNK = range(7)
+POSITION, END, LIMIT, FOUND, CLASS_WORD, STEP, CHUNK, MOVED = range(8)
+MOVED_BITS = 3
+"""The lowest bits of the first word of an object that was moved."""
 MOST_NARROW = (1 << 16) - 1  # maximum number of classes if their numbers have 2 bytes
 _SOME = 1 << 16  # maximum number of objects of one call
 
@@ -44,6 +46,7 @@ class Step(IntEnum):
     NEW_CLASS = 2  # the class word is not in the table
     CUT = 3  # the piece ends before the end of a header
     DAMAGED = 4  # a header is not valid
+    MOVED_HEADER = 5  # an object was moved, and its compact header has only the new address
 
 
 class HeaderLayout(NamedTuple):
@@ -102,18 +105,28 @@ class ObjectWalk:
     - LIMIT: the address beyond which no object extends.
     - FOUND: the number of objects that the last call found.
     - CLASS_WORD: the class word at which the last call stopped with NEW_CLASS.
-    - STEP, CHUNK: see `set_range`."""
+    - STEP, CHUNK: see `set_range`.
+    - MOVED: the number of moved objects that the last call found.
+
+    `moved` has previous and new address of each moved object that the last call found, after
+    `record_moved` was called. These objects are not among the others, and are not counted."""
 
     def __init__(self, header: HeaderLayout, references: References, table: ClassTable) -> None:
         self.header, self.references, self.table = header, references, table
-        self.state = array("Q", [0] * 7)
+        self.state = array("Q", [0] * 8)
         self.starts, self.sizes = array("Q", bytes(8 * _SOME)), array("Q", bytes(8 * _SOME))
         self.numbers = array("H", bytes(2 * _SOME))
+        self.moved = array("Q")
 
     def widen(self) -> None:
         """Change the items of `numbers` from 2 to 4 bytes. This is necessary if there are more than
         MOST_NARROW classes."""
         self.numbers = array("I", self.numbers)
+
+    def record_moved(self) -> None:
+        """Recognize objects that were moved. If the lowest bits of the first word of an object are
+        MOVED_BITS, the other bits are the new address of the object."""
+        self.moved = array("Q", bytes(16 * _SOME))
 
     def set_range(self, start: int, end: int, limit: int, step: int = 0, chunk: int = 0) -> None:
         """Set the range: objects start in [start, end) and end at `limit` or below. Each starts at

@@ -30,7 +30,8 @@ def c_heap(walk: ObjectWalk) -> CJavaHeap:
 def walk_objects(engine: NativeEngine, piece: Piece, walk: ObjectWalk) -> int:
     """See engine.py."""
     found = c_array(walk.starts), c_array(walk.sizes), *c_numbers(walk.numbers), len(walk.starts)
-    arguments = byref(c_piece(piece)), byref(c_heap(walk)), c_array(walk.state), *found, c_array(walk.table.totals)
+    outputs = *found, c_array(walk.table.totals), c_array(walk.moved) if walk.moved else None
+    arguments = byref(c_piece(piece)), byref(c_heap(walk)), c_array(walk.state), *outputs
     return int(engine.library.fl_java_objects(*arguments))
 
 

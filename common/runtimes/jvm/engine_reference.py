@@ -19,6 +19,8 @@ from findleaks.runtimes.jvm.engine import (
     FOUND,
     LIMIT,
     MIRROR,
+    MOVED,
+    MOVED_BITS,
     NO_CLASS,
     OBJECTS,
     POSITION,
@@ -46,14 +48,14 @@ class _Walk:
         self.top = piece.address + len(piece.data)
 
     def run(self) -> int:
-        state, made, table = self.walk.state, 0, self.walk.table
+        state, made, gone, table = self.walk.state, 0, 0, self.walk.table
         at, end = state[POSITION], min(state[END], self.top)
-        state[FOUND] = 0
+        state[FOUND] = state[MOVED] = 0
         if at < self.piece.address:
             return Step.DAMAGED
         result = Step.DONE
         while at < end:
-            result = Step.FULL if made == len(self.walk.starts) else Step.DONE
+            result = Step.FULL if len(self.walk.starts) in (made, gone) else Step.DONE
             size, number = 0, 0
             if result == Step.DONE and state[CHUNK]:
                 result, skipped = self.skip(at)
@@ -64,13 +66,22 @@ class _Walk:
                 result, number, size = self.read(at)
             if result != Step.DONE:
                 break
+            if self.is_moved(at):
+                self.walk.moved[2 * gone : 2 * gone + 2] = array("Q", [at, self.number(at, 8) & ~MOVED_BITS])
+                gone += 1
+                at += max(size, state[CHUNK]) + -size % max(state[STEP], 1)
+                continue
             self.walk.starts[made], self.walk.sizes[made], self.walk.numbers[made] = at, size, number
             table.totals[2 * number] += 1
             table.totals[2 * number + 1] += size
             made += 1
             at += max(size, state[CHUNK]) + -size % max(state[STEP], 1)
-        state[POSITION], state[FOUND] = at, made
+        state[POSITION], state[FOUND], state[MOVED] = at, made, gone
         return result
+
+    def is_moved(self, at: int) -> bool:
+        """Return whether the object was moved, and moved objects are recorded."""
+        return bool(self.walk.moved) and self.top - at >= 8 and self.number(at, 8) & MOVED_BITS == MOVED_BITS
 
     def skip(self, at: int) -> tuple[Step, int]:
         """Return the reason to stop, and the bytes of a free chunk of CMS; 0 if there is none."""
@@ -91,6 +102,8 @@ class _Walk:
         needed = header.klass_at + header.klass_bytes
         if self.top - at < needed:
             return Step.CUT, 0, 0
+        if not header.klass_at and self.is_moved(at):
+            return Step.MOVED_HEADER, 0, 0
         word = self.number(at + header.klass_at, header.klass_bytes) >> header.klass_shift
         number = table.find(word) if word else len(table)
         if number >= len(table):

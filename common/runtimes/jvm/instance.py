@@ -32,7 +32,7 @@ from findleaks.runtimes.jvm.layout import ObjectLayout, read_layout
 from findleaks.runtimes.jvm.loaders import count_loader_types
 from findleaks.runtimes.jvm.native_roots import NativeRoots
 from findleaks.runtimes.jvm.object_graph import JavaGraph
-from findleaks.runtimes.jvm.objects import JavaObjects
+from findleaks.runtimes.jvm.objects import JavaObjects, read_objects
 from findleaks.runtimes.jvm.reachability import Reachability
 from findleaks.runtimes.jvm.remedies import find_remedies
 from findleaks.runtimes.jvm.spaces import Dead, ObjectRange, Space
@@ -49,7 +49,7 @@ TRIM = "System.trim_native_heap"
 _REPORT = "VMError::report"  # the JVM's functions that report a fatal error
 _MOST_MESSAGE = 1 << 10  # bytes
 HEAP_PART = "Java heap"
-_UNREAD = "Java objects cannot be read: the heap is damaged, or its collector is not supported; ZGC is supported since JDK 17"
+_UNREAD = "Java objects cannot be read: the heap is damaged, or its collector is not supported"
 _COLLECTING = (
     "Java objects are counted with garbage, and paths to them may be missing: the JVM was stopped "
     "in the middle of a collection; a core that is written at another time has the paths"
@@ -131,7 +131,8 @@ class HotSpot(DumpableRuntime):
         """The objects of the Java heap; None if they cannot be read."""
         if self._layout is None or not self._object_spaces:
             return None
-        return JavaObjects(self._tables, self._engine, self._layout, self._object_ranges)
+        has_moves = bool(self._concurrent) and not self._is_zgc and not spaces.collecting(self._tables)
+        return read_objects(self._tables, self._engine, self._layout, self._object_ranges, has_moves)
 
     @cached_property
     def _object_spaces(self) -> Sequence[Space]:
@@ -186,9 +187,8 @@ class HotSpot(DumpableRuntime):
         return self._kinds is None or self._kinds[index] == Kind.REACHABLE
 
     def object_graph(self, address: Optional[int] = None) -> Optional[ObjectGraph]:
-        if not self.lists_objects or (address is not None and not self._is_in_heap(address)):
-            return None
-        return self._object_graph
+        is_known = self.lists_objects and (address is None or self._is_in_heap(address))
+        return self._object_graph if is_known else None
 
     def named_roots(self) -> Sequence[ObjectRoot]:
         from findleaks.runtimes.jvm.named_roots import list_named_roots
@@ -296,7 +296,7 @@ class HotSpot(DumpableRuntime):
 
     @cached_property
     def _loader_types(self) -> Mapping[str, int]:
-        return count_loader_types(self._tables, self._layout) if self._layout is not None else {}
+        return count_loader_types(self._tables, self._layout) if self._layout else {}
 
     def note(self) -> str:
         if not self.lists_objects:

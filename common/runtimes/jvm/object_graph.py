@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 
 _FORMATS = {"Z": "?", "B": "b", "C": "H", "S": "h", "I": "i", "F": "f", "J": "q", "D": "d"}
 _ELEMENTS = {"boolean": "Z", "byte": "B", "char": "C", "short": "S", "int": "I", "float": "F", "long": "J", "double": "D"}
-_STRING, _THREAD = "java.lang.String", "java.lang.Thread"
-_ENTRY = "java.lang.ThreadLocal$ThreadLocalMap$Entry"
+_STRING, _THREAD, _ENTRY = "java.lang.String", "java.lang.Thread", "java.lang.ThreadLocal$ThreadLocalMap$Entry"
 _MOST_OWNERS = 64  # referrers of a ThreadLocal that are searched for its variable
 _MOST_FIELDS, _MOST_REFERRERS = 4, 1 << 12  # fields in one name; referrers of one object
 _LIBRARIES = ("jdk.internal.loader.NativeLibraries$NativeLibraryImpl", "java.lang.ClassLoader$NativeLibrary")
@@ -49,6 +48,7 @@ class JavaGraph(ObjectGraph):
     """See ObjectGraph. A reference always has the address of an object's start."""
 
     noun = "Java object"
+    plain_types = ("java.", "javax.", "jdk.", "sun.", "com.sun.")
     # What a static variable, a handle or a class loader reaches does not belong to a stack, too.
     root_count = 2
 

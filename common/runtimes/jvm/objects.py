@@ -9,13 +9,27 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import NO_BLOCK
 from findleaks.errors import Interrupted
-from findleaks.runtimes.jvm.engine import CLASS_WORD, END, LIMIT, MIRROR, MOST_NARROW, ClassTable, ObjectWalk, Step, select_objects
+from findleaks.runtimes.jvm.engine import (
+    CLASS_WORD,
+    END,
+    LIMIT,
+    MIRROR,
+    MOST_NARROW,
+    MOVED,
+    MOVED_BITS,
+    ClassTable,
+    ObjectWalk,
+    Step,
+    select_objects,
+)
 from findleaks.runtimes.jvm.java_classes import ClassReader, JavaClass
 from findleaks.runtimes.jvm.layout import ObjectLayout
+from findleaks.runtimes.jvm.references import NO_COLORS, Moves
 from findleaks.runtimes.jvm.relocation import Relocation
 from findleaks.runtimes.jvm.spaces import ObjectRange
 from findleaks.runtimes.jvm.tables import Tables
@@ -46,25 +60,32 @@ class JavaObjects:
     `blocks` has a block for each object, in ascending order. `classes` has the classes of the
     objects. `numbers` ("H" or "I") has for each object the index of its class in `classes`.
     `unread_ranges` is memory whose objects are unknown, such as the memory from a damaged object to
-    the end of a range."""
+    the end of a range. `moves`: objects that Shenandoah has moved, while their previous memory
+    still exists (`has_moves`). Their previous copies are not among the objects."""
 
-    def __init__(self, tables: Tables, engine: Engine, layout: ObjectLayout, ranges: Sequence[ObjectRange]) -> None:
+    def __init__(
+        self, tables: Tables, engine: Engine, layout: ObjectLayout, ranges: Sequence[ObjectRange], has_moves: bool = False
+    ) -> None:
         self._tables, self._engine, self.layout, self._ranges = tables, engine, layout, ranges
-        self._relocation = tables.relocation or Relocation()
-        self._moved_here = array("Q", sorted({*self._relocation.young.now, *self._relocation.old.now}))
+        self._relocation, self._has_moves = tables.relocation or Relocation(), has_moves
+        self._moved_here = array("Q", sorted({*layout.references.colors.young.now, *layout.references.colors.old.now}))
+        self.moves = Moves(array("Q"), array("Q"))
         self.reader = ClassReader(tables)
         self.table = ClassTable()
         self.classes: list[JavaClass] = []
         self.numbers = array("H")
         self.unread_ranges: list[Range] = []
         reserved = _RESERVED * sum(one.end - one.start for one in ranges)
+        self._main_walk = ObjectWalk(layout.header, layout.references, self.table)
         self.blocks = engine.blocks(tables.target.arch, min(layout.header.alignment, 16), reserved)
         self._walk()
         self.blocks.seal()
 
     def _walk(self) -> None:
         """Read the objects of all ranges."""
-        walk = ObjectWalk(self.layout.header, self.layout.references, self.table)
+        walk = self._main_walk
+        if self._has_moves:
+            walk.record_moved()
         position = 0
         for start, end, limit, step, chunk, least in self._ranges:
             self._least = least
@@ -91,9 +112,9 @@ class JavaObjects:
                 return
 
     def _next_known(self, address: int, end: int) -> int:
-        """Return the next address at which an object is known to begin. While ZGC copies objects to
-        a page, some objects are incomplete and cannot be walked. Then the walk continues at the
-        address that this method returns."""
+        """Return the next address at which an object is known to begin. While the collector copies
+        objects to a page or region, some objects are incomplete and cannot be walked. Then the walk
+        continues at the address that this method returns."""
         at = bisect_right(self._moved_here, address)
         return min(self._moved_here[at], end) if at < len(self._moved_here) else end
 
@@ -113,12 +134,16 @@ class JavaObjects:
                 return sound
             if step == Step.NEW_CLASS and not self._add_class(walk):
                 return False
+            if step == Step.MOVED_HEADER and not self._skip_moved(walk):
+                return False
             if step in (Step.DONE, Step.DAMAGED):
                 return step == Step.DONE
 
     def _take(self, walk: ObjectWalk) -> bool:
         """Add the objects that one call of `walk.run` found. Returns False if an object is too
         small for its page."""
+        for at in range(0, 2 * walk.state[MOVED], 2):
+            self._add_move(walk.moved[at], walk.moved[at + 1])
         count = walk.found
         if not count:
             return True
@@ -135,6 +160,45 @@ class JavaObjects:
         self.blocks.append(starts, sizes, bytes(len(starts)))
         self.numbers += numbers
         return sound == count
+
+    def _add_move(self, before: int, now: int) -> None:
+        if self._ranges[0].start <= now < self._ranges[-1].end and now != before and now % self.layout.header.alignment == 0:
+            self.moves.before.append(before)
+            self.moves.now.append(now)
+        else:
+            self.unread_ranges.append(Range(before, before + self.layout.header.alignment))
+
+    def _skip_moved(self, walk: ObjectWalk) -> bool:
+        """Skip a moved object whose header has only the new address. Its size is that of the object
+        there. Returns False if there is no such object."""
+        now = (self._tables.memory.word(walk.position) or 0) & ~MOVED_BITS
+        size = self._size_at(now)
+        if not 0 < size <= walk.state[LIMIT] - walk.position:
+            return False
+        self._add_move(walk.position, now)
+        walk.skip_to(walk.position + size)
+        return True
+
+    def _size_at(self, address: int) -> int:
+        """Return the size of the object at an address, 0 if there is none."""
+        walk, limit = self._single_walk, self._ranges[-1].limit
+        data = self._tables.memory.read(address, _HEADER) if address < limit else b""
+        walk.set_range(address, address + 1, limit)
+        while data:
+            step = walk.run(self._engine, Piece(address, memoryview(data)))
+            if walk.found:
+                self._uncount(walk.sizes[:1], walk.numbers[:1])
+                return walk.sizes[0]
+            if step != Step.NEW_CLASS or not self._add_class(walk):
+                break
+        return 0
+
+    @cached_property
+    def _single_walk(self) -> ObjectWalk:
+        """A walk for single objects."""
+        walk = ObjectWalk(self.layout.header, self.layout.references, self.table)
+        walk.widen()
+        return walk
 
     def _uncount(self, sizes: Sequence[int], numbers: Sequence[int]) -> None:
         for size, number in zip(sizes, numbers):
@@ -162,7 +226,7 @@ class JavaObjects:
         self.table.add(word, found.row, found.maps)
         self.classes.append(found)
         if len(self.classes) == MOST_NARROW + 1:
-            walk.widen()
+            self._main_walk.widen()
             self.numbers = array("I", self.numbers)
         return True
 
@@ -225,3 +289,20 @@ class JavaObjects:
         """Yield the objects of each class."""
         totals = self.table.totals
         yield from map(ClassTotals, self.classes, totals[::2], totals[1::2])
+
+
+def read_objects(tables: Tables, engine: Engine, layout: ObjectLayout, ranges: Sequence[ObjectRange], has_moves: bool) -> JavaObjects:
+    """Return the objects of a Java heap. `has_moves`: whether Shenandoah may be moving objects.
+
+    References may still contain previous addresses of moved objects, so the format of references
+    gets their new addresses. If some objects cannot be read, the new addresses are also needed to
+    find the objects after these."""
+    objects = JavaObjects(tables, engine, layout, ranges, has_moves)
+    if not objects.moves.before:
+        return objects
+    tables.references = layout.references._replace(colors=NO_COLORS._replace(young=objects.moves))
+    layout = layout._replace(references=tables.references)
+    if objects.unread_ranges:
+        return JavaObjects(tables, engine, layout, ranges, has_moves)
+    objects.layout = layout
+    return objects

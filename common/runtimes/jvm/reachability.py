@@ -134,12 +134,14 @@ class Reachability:
         by_klass = {one.klass: number for number, one in enumerate(objects.classes)}
         mirrors, extra = array("I", [NO_BLOCK]) * len(objects.classes), array("Q")
         excluded = self._excluded
+        # Without this option, no class is ever unloaded. ZGC of JDK 11 clears it.
+        keeps_classes = self._tables.is_set("ClassUnloading") is False
         for loader in interruptible(self._tables.target, read_loaders(self._tables, objects.reader, objects.bounds)):
             excluded += loader.chunks
             own_mirrors = [objects.reader.mirror(klass) for klass in loader.klasses]
             own = [*loader.objects, *own_mirrors]
             holder = objects.index_of(loader.holder)
-            if holder == NO_BLOCK or objects.classes[objects.numbers[holder]].name in _PERMANENT:
+            if holder == NO_BLOCK or keeps_classes or objects.classes[objects.numbers[holder]].name in _PERMANENT:
                 self.certain_roots.append(self._roots.starts(own))
                 self._permanent.append(loader)
                 continue

@@ -57,8 +57,8 @@ class Colors(NamedTuple):
     A reference is current if its object was not moved after the reference was written. With
     ABOVE, `current` is a mask: a current reference has at least one of its bits set. With BELOW,
     `current` is the number (0 to 3) of the bit of _REMAPPED_MASK that is set in current references.
-    `young` and `old`: the moves of both generations. Without generations, all moves are in
-    `young`."""
+    `young` and `old`: the moves of both generations. Without generations, and with Shenandoah, all
+    moves are in `young`."""
 
     place: int
     offsets: int
@@ -89,7 +89,8 @@ class References(NamedTuple):
         """Return the address to which a reference points, 0 for null. With colors, also return 0 if
         the value is not a valid reference."""
         if self.colors.place == NONE:
-            return self.base + (value << self.shift) & _MASK if value else 0
+            address = self.base + (value << self.shift) & _MASK if value else 0
+            return (self.colors.young.find(address) or address) if self.colors.young.before else address
         return self._decode_above(value) if self.colors.place == ABOVE else self._decode_below(value)
 
     def decode_at(self, data: bytearray, offset: int, byteorder: Literal["little", "big"]) -> int:
@@ -128,7 +129,7 @@ class References(NamedTuple):
         also contain an address without a color. This address may be the previous address of an
         object that was moved."""
         if self.colors.place == NONE:
-            return (word,)
+            return (self.colors.young.find(word) or word,) if self.colors.young.before else (word,)
         if self.colors.place == BELOW and word & ~self.colors.offsets == self.base:
             moved = self.colors.young.find(word), self.colors.old.find(word)
             return (word, *(one for one in moved if one))

@@ -24,6 +24,7 @@ from typing import Optional
 from findleaks.runtimes.jvm.concurrent import OLD_AGE, page_age, read_mask, zgc_prefix
 from findleaks.runtimes.jvm.references import ABOVE, BELOW, NO_MOVES, REMAPPED_SHIFT, Colors, Moves
 from findleaks.runtimes.jvm.vm_structs import VMStructs
+from findleaks.runtimes.jvm.zgc_jdk11 import is_jdk11, read_moves
 from findleaks.target.base import Range
 from findleaks.target.interruptible import interruptible
 from findleaks.target.ranges import nonzero_pieces
@@ -81,6 +82,9 @@ def read_colors(tables: VMStructs) -> Optional[tuple[Colors, int]]:
 
 def read_relocation(tables: VMStructs, colors: Colors, base: int) -> Relocation:
     """Return the objects that ZGC has moved. `base`: the address of the heap."""
+    if is_jdk11(tables):
+        found_moves = read_moves(tables, colors.offsets, base)
+        return Relocation(found_moves[0], copies=found_moves[1]) if found_moves is not None else Relocation(is_known=False)
     prefix = zgc_prefix(tables)
     heap = tables.place(f"{prefix}CollectedHeap", "_heap", tables.word("Universe", "_collectedHeap") or 0)
     found = _forwarding_tables(tables, prefix, heap)

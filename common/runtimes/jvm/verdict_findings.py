@@ -64,7 +64,10 @@ def find_retained_objects(graph: JavaGraph, types: Sequence[Type]) -> Iterator[F
     `types`: the live objects by type."""
     found = next(find_retainer(graph, _NAME, types), None) or next(_find_named_root(graph, types), None)
     if found is None:
-        yield from _find_virtual_threads(graph, types)
+        from findleaks.runtimes.jvm.numerous_objects import find_numerous_objects  # seldom needed
+
+        made = next(_find_virtual_threads(graph, types), None) or next(find_numerous_objects(graph, types), None)
+        yield from [made] if made is not None else []
         return
     address = int(str(found.facts["address"]), 16)
     example = _describe_example(graph, types, address) or _describe_retained(graph, address)

@@ -1,0 +1,65 @@
+"""The finding about a class of which there are very many live objects, such as a logger for each
+request.
+
+These objects are often spread over several variables, or the heap is too small for the other
+findings. Collections, strings and other parts of larger objects are not named."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from findleaks.engine.terms import Totals
+from findleaks.formatting import format_count, number, shorten, size, some
+from findleaks.runtimes.base import Type
+from findleaks.runtimes.finding import Finding
+from findleaks.runtimes.retained_findings import make_retained_finding
+from findleaks.value_classes import replace
+
+if TYPE_CHECKING:
+    from findleaks.runtimes.jvm.object_graph import JavaGraph
+
+_MANY = 10_000  # objects
+_LEAST, _SHARE = 1 << 20, 0.2  # bytes that they retain, and the part of all live objects
+_TYPES = 3  # other types that the finding names
+_PARTS = re.compile(r"(java\.lang\.|java\.util\.([A-Z]|concurrent\.)|java\.security\.|jdk\.|sun\.)|.*\[\]$")
+_JDK = re.compile(r"(java|javax|jdk|sun|com\.sun)\.")
+_LOGGER = re.compile(r"\bLogger\b|\.Category\b|LoggerContext")
+_OF_LOGGERS = (
+    "one logger for each class, not for each object or request: the registry of loggers keeps the names, even of collected loggers"
+)
+
+
+def find_numerous_objects(graph: JavaGraph, types: Sequence[Type]) -> Iterator[Finding]:
+    """Yield at most one finding. `types`: the live objects by type. A class of the program is
+    preferred to a class of the JDK."""
+    many = {one.name: one for one in types if one.objects >= _MANY and not _PARTS.match(one.name)}
+    tree = graph.dominators if many else None
+    if tree is None:
+        return
+    live, (labels, names) = sum(one.bytes for one in types), graph.labels()
+    rows = {name: at for at, name in enumerate(dict.fromkeys(names))}
+    by_row = tree.by_label(labels, array("I", (rows[name] for name in names)))
+    retained: dict[str, Totals] = {name: by_row[rows[name]] for name in many if name in rows}
+    ranked = sorted(retained, key=lambda name: (bool(_JDK.match(name)), -retained[name].bytes, name))
+    least = max(_LEAST, int(_SHARE * live))
+    best = next((name for name in ranked if retained[name].bytes >= least), None)
+    address = graph.example(best) if best is not None else None
+    if best is None or address is None:
+        return
+    index, totals = graph.blocks.find(address), retained[best]
+    count = format_count(many[best].objects, "object")
+    title = f"In use, not leaked: {count} of {shorten(best)} retain {size(totals.bytes)}, "
+    title += f"{100 * totals.bytes // live} % of the live objects of JVM."
+    cause = f"One of them is reached by {shorten(graph.describe_example(address), 400)}."
+    others = sorted((name for name in many if name != best), key=lambda name: (-retained[name].bytes, name))
+    listed = [f"{number(many[name].objects)} {shorten(name)}" for name in others]
+    cause += f" Other classes with many objects: {some(listed, _TYPES)}." if listed else ""
+    holder, path = graph.describe_holder(index), graph.describe_path(index)
+    made = make_retained_finding("JVM", address, best, holder, path, totals, title, cause)
+    remedies = list(graph.path_remedies(f"{holder} {path}"))
+    if any(_LOGGER.search(name) for name in (best, *others)):
+        remedies.insert(0, _OF_LOGGERS)
+    yield replace(made, remedies=tuple(remedies), commands=(f"path {address:#x}", "roots"))
