@@ -6,6 +6,7 @@ import ctypes
 import mmap
 import subprocess
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Optional
 
@@ -23,8 +24,17 @@ ALL = Scoped()
 _BACK = b"\xff\x24\x24"  # jmp *(%rsp)
 
 
-def address(memory: mmap.mmap) -> int:
+def address(memory: memoryview) -> int:
     return ctypes.addressof(ctypes.c_char.from_buffer(memory))
+
+
+def map_together(*sizes: int) -> list[memoryview]:
+    """Return neighbouring pieces of one executable mapping, each at the beginning of a page. Code refers to other code, and to its table,
+    with distances of 32 bits, and the kernel may place separate mappings too far apart."""
+    sizes = tuple(-(-size // mmap.PAGESIZE) * mmap.PAGESIZE for size in sizes)
+    area = memoryview(mmap.mmap(-1, sum(sizes), prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC))
+    ends = list(accumulate(sizes))
+    return [area[end - size : end] for size, end in zip(sizes, ends)]
 
 
 def harness(folder: Path) -> ctypes.CDLL:
@@ -45,9 +55,8 @@ class Machine:
 
     def __init__(self, library: ctypes.CDLL, scoped: Scoped = ALL, limit: int = 0, patience: int = 10**7, **sizes: int) -> None:
         self.library = library
-        self.memory = mmap.mmap(-1, CountTable(0, **sizes).size)
+        self.code, self.memory = map_together(16384, CountTable(0, **sizes).size)
         self.layout = CountTable(address(self.memory), **sizes)
-        self.code = mmap.mmap(-1, 16384, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
         settings = self.layout.settings(scoped, limit, patience)
         self.memory[: len(settings)] = settings
         self.memory[ENABLED] = 1
@@ -96,7 +105,7 @@ class Machine:
         return {keys: (node.calls, node.broken) for node, keys in paths(nodes)}
 
     def shared(self) -> memoryview:
-        return memoryview(self.memory)[SHARED:]
+        return self.memory[SHARED:]
 
     def service(self, rules: Rules) -> Service:
         return Service(self.shared(), rules, self.layout.rules, 0, lambda: None, lambda: False)  # type: ignore[arg-type]

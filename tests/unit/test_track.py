@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import math
-import mmap
 import random
 import struct
 import threading
 
 import pytest
 import schemas
-from stubs import address
+from stubs import address, map_together
 
 from findleaks.arg_types import SizeRange
 from findleaks.disasm.x86 import instructions
@@ -51,7 +50,8 @@ class Machine:
 
     def __init__(self, sampling: Sampling, capacity: int = 1 << 12) -> None:
         self.sampling = sampling
-        self.functions = mmap.mmap(-1, 4096, prot=7)
+        layout = RecordTable(0, nodes=1 << 10, rules=1 << 10, threads=1 << 6, records=capacity)
+        self.functions, self.memory, self._caller, self.table = map_together(4096, 1 << 16, 4096, layout.size)
         self.at = {kind: address(self.functions) + 64 * number for number, kind in enumerate(self.kinds)}
         for kind, where in self.at.items():
             low = where - address(self.functions)
@@ -59,9 +59,6 @@ class Machine:
             assert kind in FUNCTIONS
         hooks = [(Hook(where, kind, kind, "here"), plan(kind, where, where + 6, RETURNS_R9)) for kind, where in self.at.items()]
         code = TrackingCode(hooks)
-        layout = RecordTable(0, nodes=1 << 10, rules=1 << 10, threads=1 << 6, records=capacity)
-        self.memory = mmap.mmap(-1, 1 << 16, prot=7)
-        self.table = mmap.mmap(-1, layout.size)
         self.layout = RecordTable(address(self.table), nodes=1 << 10, rules=1 << 10, threads=1 << 6, records=capacity)
         base = address(self.memory)
         text = code.at(base, self.layout.address)
@@ -73,7 +70,6 @@ class Machine:
         # No rule is known, and no server answers: stacks end at the function.
         self.table[SERVED] = 0
         self.stubs = {kind: base + code.entry(number) for number, kind in enumerate(self.kinds)}
-        self._caller = mmap.mmap(-1, 4096, prot=7)
         self._caller[: len(CALL)] = CALL
         self._run = ctypes.CFUNCTYPE(ctypes.c_uint64, *[ctypes.c_uint64] * 4)(address(self._caller))
 
