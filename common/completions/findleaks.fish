@@ -237,7 +237,7 @@ complete -c findleaks -n '_shtab_findleaks_using stacks; and test $_shtab_findle
 complete -c findleaks -n '_shtab_findleaks_using; and test $_shtab_findleaks_npos -eq 0' -a runtime -d 'list the objects of managed runtimes (CPython, Ruby, …) by type, with native bytes'
 complete -c findleaks -n '_shtab_findleaks_using runtime' -s h -l help -d 'show this help message and exit'
 complete -c findleaks -n '_shtab_findleaks_using runtime' -l help-all -d 'describe all options, and exit'
-complete -c findleaks -n '_shtab_findleaks_using runtime' -l only -xka "cpython ruby jvm node go php postgresql talloc apr perl lua glib nginx libuv" -d 'only cpython, ruby, jvm, node, go, php, postgresql, talloc, apr, perl, lua, glib, nginx, libuv'
+complete -c findleaks -n '_shtab_findleaks_using runtime' -l only -xka "cpython ruby jvm node go php postgresql talloc apr perl lua glib nginx libuv obstack" -d 'only cpython, ruby, jvm, node, go, php, postgresql, talloc, apr, perl, lua, glib, nginx, libuv, obstack'
 complete -c findleaks -n '_shtab_findleaks_using runtime' -l no-native -d 'do not search for leaked objects and for native memory of objects: faster'
 complete -c findleaks -n '_shtab_findleaks_using runtime' -l by -xka "type package site" -d 'sum objects by type, by the package of their type, or by the stack that allocated them, if stacks were recorded'
 complete -c findleaks -n '_shtab_findleaks_using runtime' -l limit -x -d 'types and sites to print (text: 20; JSON: all); 0: all'
