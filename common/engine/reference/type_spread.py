@@ -360,14 +360,19 @@ class PureTypeSpread:
             if not claim & INFERRED:
                 return self._compare(index, claim, rule, reference, offset)
             if self._confirms:
-                self._confirm(index, claim, rule, reference, owner)
+                return self._confirm(index, claim, rule, reference, offset, owner)
         return False
 
-    def _confirm(self, index: int, claim: int, rule: int, reference: int, owner: int) -> None:
-        """Make an inferred claim certain if a certain pointer determines the same layout."""
+    def _confirm(self, index: int, claim: int, rule: int, reference: int, offset: int, owner: int) -> bool:
+        """Make an inferred claim certain if a certain pointer determines the same layout. Dispute
+        it if the layout contradicts it. Return whether an answer is missing."""
         is_buffer = index in self._limits or limits_of(self, reference, rule)
-        if not is_buffer and rule >> LEVEL_SHIFT & LEVEL_MASK < Level.BASE and not (rule ^ claim) & LAYOUT_MASK:
-            self._claim(index, rule, False, owner)
+        if is_buffer or rule >> LEVEL_SHIFT & LEVEL_MASK >= Level.BASE:
+            return False
+        if (rule ^ claim) & LAYOUT_MASK:
+            return self._compare(index, claim, rule, reference, offset)
+        self._claim(index, rule, False, owner)
+        return False
 
     def _follow_decision(self, decision: Decision, reference: int, offset: int, owner: int, place: int, index: int, certain: bool) -> bool:
         """Give a block the claim that a decision chooses. Return whether an answer is missing."""
