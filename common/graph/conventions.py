@@ -51,7 +51,7 @@ MAX_RULES = 1 << 16
 # keys sampled at equal distances, whose blocks' contents give the name of a convention
 SAMPLE = 1 << 11
 _SEARCHED = 1 << 16  # keys that are searched for pointers to one offset, or blocks for lengths
-_LEAST_LENGTH = 64  # bytes of a block; a reference count often looks like the length of smaller ones
+_LEAST_LENGTH = 64  # bytes of a block; a reference count often looks like a smaller length
 LENGTH_BYTES = 8  # bytes of the length in front of a block of LENGTH64
 # the least share of a size's reachable and possible blocks with such a pointer
 MIN_HELD_SHARE = 2 / 3
