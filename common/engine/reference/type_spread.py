@@ -177,9 +177,9 @@ class PureTypeSpread:
 
     def confirm(self) -> None:
         inferred = {claim & LAYOUT_MASK for claim in self._claims if claim & INFERRED}
-        rules = [(key, rule) for key, rule in self._rules.items() if key[0] >> 32 == Question.RULE and not rule & DECISION]
-        certain = [(key, rule) for key, rule in rules if rule >> LEVEL_SHIFT & LEVEL_MASK < Level.BASE]
-        references = {key[0] & 0xFFFFFFFF for key, rule in certain if rule & LAYOUT_MASK in inferred}
+        claims = [(first, rule) for (first, _, _), rule in self._rules.items() if first >> 32 == Question.RULE and not rule & DECISION]
+        certain = [(first, rule) for first, rule in claims if rule >> LEVEL_SHIFT & LEVEL_MASK < Level.BASE]
+        references = {first & 0xFFFFFFFF for first, rule in certain if rule & LAYOUT_MASK in inferred}
         self._confirms = True
         if references:
             self.revisit(sorted(references))
@@ -359,15 +359,12 @@ class PureTypeSpread:
         elif rule != NO_CLAIM and certain and not self._doubtful and not claim & DISPUTED:
             if not claim & INFERRED:
                 return self._compare(index, claim, rule, reference, offset)
-            if self._confirms:
-                return self._confirm(index, claim, rule, reference, offset, owner)
+            return self._confirms and self._confirm(index, claim, rule, reference, offset, owner)
         return False
 
     def _confirm(self, index: int, claim: int, rule: int, reference: int, offset: int, owner: int) -> bool:
-        """Make an inferred claim certain if a certain pointer determines the same layout. Dispute
-        it if the layout contradicts it. Return whether an answer is missing."""
-        is_buffer = index in self._limits or limits_of(self, reference, rule)
-        if is_buffer or rule >> LEVEL_SHIFT & LEVEL_MASK >= Level.BASE:
+        """Make an inferred claim certain, or dispute it. Return whether an answer is missing."""
+        if index in self._limits or limits_of(self, reference, rule) or rule >> LEVEL_SHIFT & LEVEL_MASK >= Level.BASE:
             return False
         if (rule ^ claim) & LAYOUT_MASK:
             return self._compare(index, claim, rule, reference, offset)
