@@ -261,9 +261,12 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
         hint = find_hint(session, start, size) if hints and not name else ""
         key = (kinds[index], name, hint, size, cycle, hanging.blocks > 0)
         members.setdefault(key, []).append((start, own, hanging))
-    for (kind, name, hint, size, cycle, _), alike in members.items():
+    largest = sorted(members.items(), key=lambda one: -sum(own + hanging.bytes for _, own, hanging in one[1]))
+    for count, ((kind, name, hint, size, cycle, _), alike) in enumerate(largest):
+        session.report_progress("examining leaked blocks", count / len(largest))
         of_start = {start: (own, hanging) for start, own, hanging in alike}
-        for contents, starts in divide_by_object(session, sorted(of_start), size, name).items():
+        parts = divide_by_object(session, sorted(of_start), size, name) if count < NAMED else {"": sorted(of_start)}
+        for contents, starts in parts.items():
             sizes, hangings = zip(*map(of_start.__getitem__, starts))
             counts, indirect = zip(*hangings)
             yield Leak(

@@ -34,6 +34,7 @@ from findleaks.value_classes import NamedTuple
 from findleaks.wildcards import matches
 
 MOST_RULES = 1000
+_HEAD = 256  # bytes at the start of a block that are read once for all rules
 _BYTES = {"u8": 1, "u32": 4, "word": 8}
 _PLACE = re.compile(r"\d{1,5}(\.\d{1,5}){0,3}")  # at most three pointers are followed
 _TEST = re.compile(r"(u8|u32|word|code|text) (\S+) *= *(.+)")
@@ -44,11 +45,13 @@ NameAt = Callable[[int], str]
 
 
 class Test(NamedTuple):
-    """A condition: the kind of value at a place, and the values that meet it."""
+    """A condition: the kind of value at a place, and the values that meet it. `bounds`: the least
+    and the largest number of each value, if they do not depend on the block; else ()."""
 
     kind: str
     place: Sequence[int]
     values: str
+    bounds: Sequence[tuple[int, int]] = ()
 
 
 class Rule(NamedTuple):
@@ -105,10 +108,9 @@ def _parse_test(part: str) -> Test:
     if match is None:
         raise ValueError
     kind, place, values = match.groups()
-    if kind in _BYTES:
-        for value in values.split("|"):
-            _bounds(value.strip(), lambda _: 0, 0)
-    return Test(kind, _parse_place(place), values.strip())
+    bounds = [_bounds(value.strip(), lambda _: 0, 0) for value in values.split("|")] if kind in _BYTES else []
+    is_fixed = "self" not in values and "@" not in values
+    return Test(kind, _parse_place(place), values.strip(), bounds if is_fixed else ())
 
 
 def _parse_place(text: str) -> Sequence[int]:
@@ -142,13 +144,14 @@ class Hallmarks:
     def name(self, address: int, size: int) -> str:
         """Return the name of the first rule that the block at `address` of `size` usable bytes
         meets, safe to print; "" for none."""
+        head = self._memory.read(address, min(size, _HEAD))
         for rule in self._rules:
             if rule.sizes[0] <= size <= rule.sizes[1]:
                 for first in rule.starts:
-                    start = address + first
-                    name = self._expand(rule.name, start) if all(self._meets(test, start, size - first) for test in rule.tests) else ""
-                    if name:
-                        return name
+                    if all(self._meets(test, address, size, head, first) for test in rule.tests):
+                        name = self._expand(rule.name, address + first)
+                        if name:
+                            return name
         return ""
 
     def _expand(self, name: str, start: int) -> str:
@@ -164,10 +167,16 @@ class Hallmarks:
             name = name.replace(f"{{{kind}{place}}}", text)
         return name
 
-    def _meets(self, test: Test, start: int, size: int) -> bool:
-        width = _BYTES.get(test.kind, 8)
-        if test.place[0] + width > size:
+    def _meets(self, test: Test, address: int, size: int, head: bytes, first: int) -> bool:
+        """Return whether an object at the offset `first` of a block meets a condition. `head`: the
+        beginning of the block."""
+        width, at = _BYTES.get(test.kind, 8), first + test.place[0]
+        if at + width > size:
             return False
+        if test.bounds and len(test.place) == 1 and at + width <= len(head):
+            number = int.from_bytes(head[at : at + width], self._memory.arch.byteorder)
+            return any(low <= number <= high for low, high in test.bounds)
+        start = address + first
         place = self._address(start, test.place)
         if place is None:
             return False

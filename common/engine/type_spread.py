@@ -303,8 +303,9 @@ class TypeSpread(Protocol):
         layout explains more words as addresses, there is no claim."""
 
     def confirm(self) -> None:
-        """From now on, certain pointers make inferred claims of the same layout certain, except
-        those of buffers. Queue the typed memory that may have such pointers."""
+        """From now on, certain pointers make inferred claims of the same layout certain, and
+        dispute those of a layout that contradicts them, except claims of buffers. Queue the typed
+        memory that may have pointers of the first sort."""
 
     def fits(self, layouts: Sequence[int], indices: array[int]) -> Optional[array[int]]:
         """Return a mask for each block ("Q"), with a bit for each of at most 64 layouts that the

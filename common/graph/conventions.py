@@ -50,7 +50,8 @@ MIN_SIZES = 4
 MAX_RULES = 1 << 16
 # keys sampled at equal distances, whose blocks' contents give the name of a convention
 SAMPLE = 1 << 11
-_SEARCHED = 1 << 16  # keys that are searched for pointers to one offset
+_SEARCHED = 1 << 16  # keys that are searched for pointers to one offset, or blocks for lengths
+_LEAST_LENGTH = 64  # bytes of a block; a reference count often looks like a smaller length
 LENGTH_BYTES = 8  # bytes of the length in front of a block of LENGTH64
 # the least share of a size's reachable and possible blocks with such a pointer
 MIN_HELD_SHARE = 2 / 3
@@ -192,6 +193,7 @@ def learn_conventions(
 
     interiors = graph.interiors()
     keys = _all(interiors, engine, budget, report)
+    fits = _exclude_members(graph, blocks, keys, fits)
     for at in range(0, len(keys), budget):
         report(at / len(keys))
         interiors.count(keys[at : at + budget])
@@ -241,6 +243,37 @@ def _count_held(
         report(at / count)
         at = interiors.count_held(sizes, counts, at, budget)
     return dict(zip([*sizes, 0], counts)).__getitem__
+
+
+def _exclude_members(graph: Graph, blocks: Blocks, keys: Sequence[int], fits: HeuristicMatcher) -> HeuristicMatcher:
+    """Return `fits`, but no heuristic fits a length at the start of a block if such lengths are
+    members of structs.
+
+    The program then refers to more than a third of the blocks that begin with their length by their
+    start. A pointer behind the length may be an old one, and the block may be leaked."""
+
+    def begins_with_length(index: int) -> bool:
+        return bool(fits(blocks.address(index), blocks.size(index), LENGTH_BYTES) & Heuristic.LENGTH64)
+
+    step = max(1, len(keys) // _SEARCHED)
+    possible = [key >> 32 for key in keys[::step] if key & MAX_OFFSET == LENGTH_BYTES]
+    possible = [index for index in possible if blocks.size(index) >= _LEAST_LENGTH]
+    sample = possible[:: max(1, len(possible) // SAMPLE)]
+    fitting = list(filter(begins_with_length, sample))
+    if not fitting:
+        return fits
+    kinds, sizes, apart = graph.kinds(), {blocks.size(index) for index in fitting}, max(1, len(blocks) // _SEARCHED)
+    reachable = [index for index in range(0, len(blocks), apart) if kinds[index] == Kind.REACHABLE and blocks.size(index) in sizes]
+    with_header = step * len(possible) * len(fitting) / len(sample)
+    if with_header >= MIN_HELD_SHARE * (with_header + apart * sum(map(begins_with_length, reachable))):
+        return fits
+
+    def fits_without_length(start: int, size: int, offset: int) -> Heuristic:
+        found = fits(start, size, offset)
+        # A length is also the number of elements of one byte.
+        return found & ~(Heuristic.LENGTH64 | Heuristic.NEWARRAY) if found & Heuristic.LENGTH64 else found
+
+    return fits_without_length
 
 
 def _begin_with_length(blocks: Blocks, keys: Sequence[int], fits: HeuristicMatcher) -> bool:

@@ -117,7 +117,8 @@ static int claim_target(spread *s, const followed *p, uint32_t claim) {
     return DONE;
 }
 
-/* A block has a claim that is certain. Compare it with the rule of another pointer to the block. */
+/* A block has a claim that is certain, or that may become so. Compare it with the rule of another
+ * pointer to the block. */
 static int compare(spread *s, uint32_t index, uint32_t found, uint32_t reference, uint64_t offset) {
     uint32_t layout = layout_of(s, index), agrees = 0;
     if ((found & LAYOUT_MASK) == layout || found >> LEVEL_SHIFT >= LEVEL_BASE)
@@ -132,12 +133,16 @@ static int compare(spread *s, uint32_t index, uint32_t found, uint32_t reference
 }
 
 /* A block has an inferred claim. Make the claim certain if a certain pointer to the block
- * determines the same layout. The pointers of the block are then followed again. Which elements of
- * a buffer are in use depends on the first pointer, so buffers keep their claims. */
+ * determines the same layout. The pointers of the block are then followed again. If it determines
+ * a layout that contradicts the claim, dispute the claim, so that another pointer does not make it
+ * certain. Which elements of a buffer are in use depends on the first pointer, so buffers keep
+ * their claims. */
 static int confirm(spread *s, const followed *p, uint32_t claim) {
     bool is_buffer = limits_of(s, p, claim) || (s->limits && s->limits[p->index]);
-    if (is_buffer || level_of(claim) >= LEVEL_BASE || (claim & LAYOUT_MASK) != layout_of(s, p->index))
+    if (is_buffer || level_of(claim) >= LEVEL_BASE)
         return DONE;
+    if ((claim & LAYOUT_MASK) != layout_of(s, p->index))
+        return compare(s, p->index, claim, p->reference, p->value - p->start);
     return claim_block(s, p->index, p->start, claim, false, p->owner);
 }
 

@@ -9,7 +9,6 @@ from findleaks.allocators.directory import Directory
 
 LEAST_STEP = 16  # Bytes between size classes of small blocks, at most, in most allocators.
 PART = 4  # Size classes of large blocks differ by at most this part of their size.
-CHUNK_STEP = 16  # Bytes between sizes of glibc's chunks.
 PAGE = 4096
 MOST_UNREQUESTED = 1 << 30  # The engine's answers have 32 bits.
 
@@ -17,12 +16,12 @@ MOST_UNREQUESTED = 1 << 30  # The engine's answers have 32 bits.
 class SizeClasses:
     """The requests that may result in a block of some usable size.
 
-    glibc rounds requests up to a multiple of 16 less a word, and to pages from the mmap threshold
-    on (malloc.c, request2size). The size classes of other allocators are those of their blocks."""
+    glibc rounds requests up to a multiple of its alignment less a word, and to pages from the mmap
+    threshold on (malloc.c, request2size). The size classes of other allocators are those of their
+    blocks."""
 
     def __init__(self, directory: Directory, word: int) -> None:
         self._directory, self._word = directory, word
-        self._step = CHUNK_STEP if word == 8 else 2 * word
 
     @cached_property
     def _sizes(self) -> list[int]:
@@ -33,10 +32,18 @@ class SizeClasses:
         """Whether all heaps are glibc's."""
         return all(one.name == "glibc" for one in self._directory.allocators)
 
+    @cached_property
+    def _step(self) -> int:
+        """Bytes between the sizes of glibc's chunks: 16 in 64-bit programs and in those for i386
+        since glibc 2.26, else 8 (MALLOC_ALIGNMENT)."""
+        return max((one.granule for one in self._directory.allocators), default=2 * self._word)
+
     def least(self, size: int) -> int:
         """Return the smallest request for which the allocator returns a block of `size` bytes."""
         if self._is_glibc:
-            if (size + 2 * self._word) % PAGE == 0 and size > 1 << 16:
+            # A mmapped chunk begins where its block is aligned: on i386, 8 bytes into the page.
+            header = 2 * self._word + -2 * self._word % self._step
+            if (size + header) % PAGE == 0 and size > 1 << 16:
                 return size - PAGE + 1
             return 1 if size <= 3 * self._word else size - self._step + 1
         at = bisect_left(self._sizes, size)
@@ -45,9 +52,11 @@ class SizeClasses:
 
     def least_request(self, size: int) -> int:
         """Return the smallest request, like `least`, if the block may also be larger than its size
-        class: glibc does not split a chunk if the rest would be smaller than a chunk (malloc.c,
-        MINSIZE)."""
-        return max(self.least(size) - self._step, 1) if self._is_glibc else self.least(size)
+        class: glibc does not split a chunk if the rest would be smaller than a chunk, which has
+        four words (malloc.c, MINSIZE). If chunk sizes are multiples of this, the rest is never
+        smaller."""
+        unsplit = max(4 * self._word - self._step, 0)
+        return max(self.least(size) - unsplit, 1) if self._is_glibc else self.least(size)
 
     def most_unrequested(self, size: int) -> int:
         """Return how many bytes of a block of `size` bytes the program may not have requested, up

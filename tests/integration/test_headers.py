@@ -183,6 +183,18 @@ def test_python_s_sqlite3(tmp_path: Path, work: str, least: int) -> None:
     assert [(one["offset"], one["sizes"]) for one in lengths] == [(8, None)] and lengths[0]["blocks"] > 100
 
 
+def test_old_cursors_behind_a_length(tmp_path: Path) -> None:
+    """Structs that begin with their length have no header, so old pointers behind the length do not make leaked ones reachable."""
+    with cores.Running([str(compile_program(tmp_path, "old_cursors")), "400", "80"], tmp_path) as run:
+        said = find("--pid", str(run.pid))
+    assert {kind: said["totals"][kind]["blocks"] for kind in ("possible", "definite", "indirect")} == {
+        "possible": 80,
+        "definite": 0,
+        "indirect": 0,
+    }
+    assert said["heuristics"]["applied"] == said["heuristics"]["conventions"] == []
+
+
 def test_talloc(tmp_path: Path) -> None:
     with cores.Running([str(compile_program(tmp_path, "headers_talloc", "-ltalloc")), "1000"], tmp_path / "run") as run:
         held, lost = map(int, run.output.split()[:2])

@@ -61,11 +61,11 @@ struct server {
 
 static struct server server;
 static __thread struct client *current;
-static unsigned long seed = 1, blocks;
+static unsigned long blocks; static unsigned long long seed = 1; /* also long enough in 32-bit programs */
 
 static unsigned long drawn(unsigned long below) {
-    seed = seed * 6364136223846793005ul + 1442695040888963407ul;
-    return (seed >> 33) % below;
+    seed = seed * 6364136223846793005ull + 1442695040888963407ull;
+    return (unsigned long)(seed >> 33) % below;
 }
 
 static NOINLINE void *made(size_t size, const char *type, int leaked) {

@@ -40,10 +40,10 @@ def plain(name: str) -> str:
     return re.sub(r"\[\d+\]$", "[]", name)
 
 
-def measure(source: str, folder: Path, blocks: int, seed: int, *flags: str, commands: Sequence[str] = ()) -> Figures:
+def measure(source: str, folder: Path, blocks: int, seed: int, *flags: str, commands: Sequence[str] = (), triplet: str = "") -> Figures:
     """Build a program, run it, and compare `blocks --json` with what it printed. `commands` change the program, typed_truth, before it
-    runs. They are executed in its folder."""
-    program, compiler = folder / "typed_truth", shutil.which(COMPILERS[Path(source).suffix])
+    runs. They are executed in its folder. `triplet`: that of the compiler, with a hyphen at the end."""
+    program, compiler = folder / "typed_truth", shutil.which(triplet + COMPILERS[Path(source).suffix])
     assert compiler is not None, "rustc comes with cargo: apt-get install cargo"
     subprocess.run([compiler, "-g", *flags, "-o", program, PROGRAMS / source], check=True)
     for command in commands:

@@ -367,20 +367,30 @@ def test_contradictions_are_retracted_with_what_follows_from_them(engine: Engine
 
 
 @ENGINES
-def test_certain_pointers_confirm_inferred_claims(engine: Engine) -> None:
-    """The root refers to the first block of a list, whose claim is inferred. Block 3 has another layout than the root's pointer to it."""
-    spread = one_heap(engine, {0x8000: 0x10000, 0x8008: 0x10060, 0x10000: 0x10020, 0x10020: 0x10040})
+@pytest.mark.parametrize("agrees", [0, 1, 2], ids=["no", "possibly", "yes"])
+@pytest.mark.parametrize("first", [0x8008, 0x8010])
+def test_certain_pointers_confirm_inferred_claims(engine: Engine, agrees: int, first: int) -> None:
+    """The root refers to the first block of a list, and to block 3, whose claims are inferred. Two pointers of the root to block 3 have
+    different types. If they contradict each other, block 3 has no claim, whichever is followed first."""
+    words = {0x8000: 0x10000, 0x8008: 0x10060, 0x8010: 0x10060, 0x10000: 0x10020, 0x10020: 0x10040}
+    spread = one_heap(engine, words)
     node = spread.add_layout((0, 24, 1, 0, 1, 0, 0), (0, 5))
     leaf = spread.add_layout((0, 24, 1, 0, 0, 0, 0), ())
-    head = spread.add_layout((0, 16, 1, 0, 2, 0, 0), (0, 5, 8, 5))
-    spread.add_roots(array("Q", [0x8000]), array("Q", [16]), array("I", [head]))
+    head = spread.add_layout((0, 24, 1, 0, 3, 0, 0), (0, 5, first & 0x18, 6, first & 0x18 ^ 0x18, 5))
+    spread.add_roots(array("Q", [0x8000]), array("Q", [24]), array("I", [head]))
     assert spread.seed(0, node, Level.EXACT, True) and spread.seed(3, leaf, Level.EXACT, True)
-    while not spread.run(100):
-        questions = spread.questions()
-        spread.answer(questions, array("I", [node | Level.EXACT << LEVEL_SHIFT] * (len(questions) // QUESTION)))
+    claims = {5: node | Level.EXACT << LEVEL_SHIFT, 6: leaf | Level.EXACT << LEVEL_SHIFT}
+
+    def settle_all() -> None:
+        while not spread.run(100):
+            questions = spread.questions()
+            spread.answer(questions, array("I", [claims.get(first, agrees) for first in questions[::QUESTION]]))
+
+    settle_all()
     assert [bool(claim & INFERRED) for claim in spread.claims()[:4]] == [True] * 4
     spread.confirm()
-    assert spread.run(100)
-    assert [bool(claim & INFERRED) for claim in spread.claims()[:4]] == [False, False, False, True]
-    assert [claim & LAYOUT_MASK for claim in spread.claims()[:5]] == [node, node, node, leaf, 0]
+    settle_all()
+    assert [bool(claim & INFERRED) for claim in spread.claims()[:3]] == [False] * 3
+    assert [claim & LAYOUT_MASK for claim in spread.claims()[:5]] == [node, node, node, leaf if agrees else 0, 0]
+    assert spread.disputes() == ([] if agrees else [3])
     assert list(spread.origins()[:3]) == [ROOT, 0, 1]

@@ -177,9 +177,9 @@ class PureTypeSpread:
 
     def confirm(self) -> None:
         inferred = {claim & LAYOUT_MASK for claim in self._claims if claim & INFERRED}
-        rules = [(key, rule) for key, rule in self._rules.items() if key[0] >> 32 == Question.RULE and not rule & DECISION]
-        certain = [(key, rule) for key, rule in rules if rule >> LEVEL_SHIFT & LEVEL_MASK < Level.BASE]
-        references = {key[0] & 0xFFFFFFFF for key, rule in certain if rule & LAYOUT_MASK in inferred}
+        claims = [(first, rule) for (first, _, _), rule in self._rules.items() if first >> 32 == Question.RULE and not rule & DECISION]
+        certain = [(first, rule) for first, rule in claims if rule >> LEVEL_SHIFT & LEVEL_MASK < Level.BASE]
+        references = {first & 0xFFFFFFFF for first, rule in certain if rule & LAYOUT_MASK in inferred}
         self._confirms = True
         if references:
             self.revisit(sorted(references))
@@ -359,15 +359,17 @@ class PureTypeSpread:
         elif rule != NO_CLAIM and certain and not self._doubtful and not claim & DISPUTED:
             if not claim & INFERRED:
                 return self._compare(index, claim, rule, reference, offset)
-            if self._confirms:
-                self._confirm(index, claim, rule, reference, owner)
+            return self._confirms and self._confirm(index, claim, rule, reference, offset, owner)
         return False
 
-    def _confirm(self, index: int, claim: int, rule: int, reference: int, owner: int) -> None:
-        """Make an inferred claim certain if a certain pointer determines the same layout."""
-        is_buffer = index in self._limits or limits_of(self, reference, rule)
-        if not is_buffer and rule >> LEVEL_SHIFT & LEVEL_MASK < Level.BASE and not (rule ^ claim) & LAYOUT_MASK:
-            self._claim(index, rule, False, owner)
+    def _confirm(self, index: int, claim: int, rule: int, reference: int, offset: int, owner: int) -> bool:
+        """Make an inferred claim certain, or dispute it. Return whether an answer is missing."""
+        if index in self._limits or limits_of(self, reference, rule) or rule >> LEVEL_SHIFT & LEVEL_MASK >= Level.BASE:
+            return False
+        if (rule ^ claim) & LAYOUT_MASK:
+            return self._compare(index, claim, rule, reference, offset)
+        self._claim(index, rule, False, owner)
+        return False
 
     def _follow_decision(self, decision: Decision, reference: int, offset: int, owner: int, place: int, index: int, certain: bool) -> bool:
         """Give a block the claim that a decision chooses. Return whether an answer is missing."""
