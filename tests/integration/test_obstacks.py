@@ -19,7 +19,7 @@ from findleaks.target.core import open_core
 
 program = building.fixture("obstacks.c", "-O1")
 running = building.running()
-CONTEXTS, LOST, HELD = 50, 200, 1151
+CONTEXTS, LOST, HELD = 50, 200, 1201
 
 
 def check(output: str, *where: str) -> None:
@@ -30,7 +30,10 @@ def check(output: str, *where: str) -> None:
     assert Counter(word for word, _ in truly) == {"held": HELD, "lost": LOST} and not warnings
     wrong = [(word, hex(address)) for word, address in truly if kinds[address] != ("definite" if word == "lost" else "reachable")]
     assert not wrong and sum(kind in truth.LOST for kind in kinds.values()) == LOST
-    (runtime,) = run_json("runtime", *where)["runtimes"]
+    assert not [block["address"] for block in blocks if block.get("type") == "obstack chunk"]
+    answer = run_json("runtime", *where)
+    (runtime,) = answer["runtimes"]
+    assert not answer["warnings"]
     types = {row["name"]: row for row in runtime["types"]}
     wanted: dict[str, list[int]] = {}
     for name, chunks, _, free in re.findall(r"obstack (\w+) \w+ (\d+) (\d+) (\d+)", output):

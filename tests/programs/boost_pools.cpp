@@ -29,7 +29,7 @@ struct Server {
 typedef boost::singleton_pool<Tag, 80> Buffers;
 
 static boost::pool<> rows(sizeof(Row));
-static boost::pool<> arrays(24);
+static boost::pool<> arrays(24), large(64); // large: malloc maps the largest blocks
 static Server *server;
 static std::list<long, boost::fast_pool_allocator<long>> numbers;
 static std::vector<void *> kept;
@@ -73,6 +73,12 @@ static __attribute__((noinline)) void make() {
         memset(buffer, 0, 80);
         kept.push_back(buffer);
         note("held", buffer);
+    }
+    for (int number = 0; number < 5000; number++) {
+        void *chunk = memset(large.malloc(), 0, 64);
+        note(number % 10 == 1 ? "lost" : "held", chunk);
+        if (number % 10 != 1)
+            kept.push_back(chunk);
     }
     for (long &number : numbers)
         note("held", (char *)&number - 16);

@@ -21,6 +21,14 @@ struct context {
     struct record *first;
 };
 
+struct text { /* begins with an address inside itself, and a length that is 0, like an empty std::string */
+    char *start;
+    size_t length;
+    char inside[16];
+    long more[5];
+};
+
+struct text *texts[ROUNDS];
 static struct obstack names;
 static struct context *contexts[ROUNDS];
 static struct obstack former, *dropped;
@@ -59,9 +67,12 @@ static __attribute__((noinline)) void make(struct obstack *local) {
     lose(&names, ROUNDS, 72);
     for (int number = 0; number < ROUNDS; number++) {
         struct context *one = contexts[number] = calloc(1, sizeof *one);
-        obstack_begin(&one->objects, 256);
+        obstack_begin(&one->objects, 40 + 5 * number);
         one->first = keep(&one->objects, 56);
         lose(&one->objects, 1, 88);
+        texts[number] = calloc(1, sizeof *texts[number]);
+        texts[number]->start = texts[number]->inside;
+        printf("held %#lx\n", (unsigned long)texts[number]);
     }
     obstack_begin(local, 20000);
     keep(local, 104);

@@ -31,12 +31,13 @@ def process() -> FakeTarget:
     return FakeTarget({INSTANCES: instances, DATA: data, RECORDS: records})
 
 
-def find(target: FakeTarget, engine: Engine) -> list[Range]:
+def find(target: FakeTarget, engine: Engine, toggles: bool = False) -> list[Range]:
     instances = range(INSTANCES, INSTANCES + STEP * COUNT, STEP)
     blocks = engine.blocks(graphs.X86_64, 16)
     blocks.append(range(DATA, DATA + STEP * COUNT, STEP), [STEP] * COUNT, [State.IN_USE] * COUNT)
     blocks.seal()
-    return list(weak.find_record_words(Memory(target), engine, blocks, instances, LIBRARY))
+    texts = {7: "a key", 8: weak.TOGGLES if toggles else "another key"}
+    return list(weak.find_record_words(Memory(target), engine, blocks, instances, LIBRARY, texts.__getitem__))
 
 
 def word(number: int) -> Range:
@@ -52,6 +53,15 @@ def test_records(engine: Engine) -> None:
     target.write_word(DATA + 2 * STEP, 1 << 20)  # more elements than the reader accepts
     target.write_word(RECORDS + 16 * 3, INSTANCES)  # the record of another instance
     assert find(target, engine) == [word(number) for number in range(4, COUNT)]
+
+
+def test_toggle_references() -> None:
+    """The record of toggle references has a destroy function of another library, and is known by its key."""
+    target = process()
+    for number in range(COUNT):
+        target.write_word(DATA + STEP * number + 24, 0)  # the function of the first element
+    assert not find(target, graphs.native())
+    assert find(target, graphs.native(), toggles=True) == [word(number) for number in range(COUNT)]
 
 
 def test_unused_elements() -> None:

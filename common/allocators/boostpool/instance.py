@@ -49,7 +49,7 @@ class BoostPools(Allocator):
     def mark_blocks(self, blocks: Blocks) -> None:
         for one in self.pools:
             chunks = sum(part.end - part.start for part in one.blocks) // one.chunk
-            parts = [Range(part.start, part.end) for part in sorted(one.blocks)]
+            parts = [Range(part.start, part.end) for part in one.blocks]
             lists = follow_lists(self._target, self._engine, parts, [one.first] if one.first else [], chunks, chunks)
             wrong = blocks.set_state(sorted(lists.nodes), State.FREE)
             reasons = [why for _, why in lists.problems] + [f"no chunk begins at {at:#x}" for at in wrong[:1]]

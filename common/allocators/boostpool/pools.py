@@ -13,20 +13,33 @@ A pool with one block cannot be told from other data, so only pools with several
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from heapq import nlargest
+from itertools import repeat
+from math import gcd
+from operator import add
 from typing import Optional
 
-from findleaks.allocators.boostpool import LEAST_TRAILER, is_link
-from findleaks.allocators.bulk import read_scattered
+from findleaks.allocators.boostpool import END, LARGE, LEAST_TRAILER, PAGE, is_link, read_link
+from findleaks.allocators.bulk import read_records
 from findleaks.allocators.memory import Memory
+from findleaks.allocators.search import find_records
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
 from findleaks.target.base import Target
-from findleaks.target.ranges import nonzero_pieces
+from findleaks.target.interruptible import interruptible
 from findleaks.value_classes import NamedTuple
 
-_LEAST, _GREATEST, _MOST = 32, 1 << 40, 1 << 30
-_WORDS, _LARGEST_CHUNK, _MOST_BLOCKS = 7, 1 << 24, 1 << 20
+_LEAST, _GREATEST, _MOST = 256, 1 << 40, 1 << 30
+"""Blocks of these sizes are examined, and at most so many. The smallest block of a pool with the
+default `start_size`, 32, has 272 bytes."""
+_WORDS, _LARGEST_CHUNK = 7, 1 << 24
+_MOST_LISTS = 1 << 12
+"""Most lists of blocks that are followed. If there are more, lists of at least three blocks are
+preferred, and then those with the largest first block. More lists would make the search slow."""
+_TAIL = 24  # bytes at the end of a block that are read
+_CHECKED = 1 << 16  # blocks between two checks for Ctrl-C
 
 
 class PoolBlock(NamedTuple):
@@ -37,68 +50,111 @@ class PoolBlock(NamedTuple):
 
 
 class Pool(NamedTuple):
-    """A pool at `address` with chunks of `chunk` bytes. `first`: the first free chunk, or 0."""
+    """A pool at `address` with chunks of `chunk` bytes. `first`: the first free chunk, or 0.
+    `newest`: the address of the first block in its list. `blocks`: all of them, ascending."""
 
     address: int
     chunk: int
     first: int
+    newest: int
     blocks: Sequence[PoolBlock]
 
 
+class BlockList(NamedTuple):
+    """The blocks in the list of a pool, ascending. `newest`: the address of the first one in the
+    list; it has `size` bytes. `divisor`: the greatest common divisor of the bytes that are divided
+    into chunks."""
+
+    newest: int
+    size: int
+    blocks: Sequence[PoolBlock]
+    divisor: int
+
+    def is_chunk(self, address: int, chunk: int) -> bool:
+        """Whether a chunk begins at an address, if chunks have `chunk` bytes."""
+        at = bisect_right(self.blocks, (address, 1 << 64)) - 1
+        return at >= 0 and address < self.blocks[at].end and (address - self.blocks[at].start) % chunk == 0
+
+
 def find_pools(target: Target, engine: Engine, blocks: Blocks) -> list[Pool]:
-    """Return the pools with several blocks, by address."""
-    links = _read_links(target, engine, blocks)
-    newest = sorted(set(links) - {to for to, _ in links.values()})
-    memory, found = Memory(target), dict[int, Pool]()
-    for place in _list_references(target, engine, newest):
-        owner = blocks.find(place)
-        words = memory.words(place - 8, _WORDS) if owner < 0 or blocks.state(owner) == State.IN_USE else None
-        one = _read_pool(memory, blocks, place - 8, words) if words is not None else None
+    """Return the pools with several blocks, by address. Raises Interrupted."""
+    found = dict[int, Pool]()
+    lists = {one.newest: one for one in _find_lists(target, engine, blocks)}
+    for address, words in find_records(target, engine, list(lists), 1, _WORDS):
+        one = _read_pool(lists[words[1]], address, words)
+        owner = blocks.find(address) if one is not None else -1
         # Another struct that refers to the same blocks is a stale copy. It has another list of free
         # chunks, so neither can be trusted.
-        if one is not None:
-            start = one.blocks[0].start
-            found[start] = one if start not in found else one._replace(chunk=0)
+        if one is not None and (owner < 0 or blocks.state(owner) == State.IN_USE):
+            found[words[1]] = one if words[1] not in found else one._replace(chunk=0)
     return sorted(one for one in found.values() if one.chunk)
+
+
+def _find_lists(target: Target, engine: Engine, blocks: Blocks) -> list[BlockList]:
+    """Return the lists of several blocks that may belong to pools."""
+    links = _read_links(target, engine, blocks)
+    following = {address for _, address in links.values()}
+    newest = ((address in links, size, start) for start, (size, address) in links.items() if start not in following)
+    memory, seen = Memory(target), set[int]()
+    heads = interruptible(target, nlargest(_MOST_LISTS, newest))
+    found = [_follow(memory, blocks, start, size, seen) for _, size, start in heads]
+    return [one for one in found if one is not None and len(one.blocks) > 1]
 
 
 def _read_links(target: Target, engine: Engine, blocks: Blocks) -> Mapping[int, tuple[int, int]]:
     """Return the blocks that may be in a pool and are not the last in its list, by address, each
-    with the address and size of the next one."""
-    indices = blocks.of_sizes(_LEAST, _GREATEST, _MOST)
-    columns = blocks.columns_of(array("I", indices))
-    ends = array("Q", (start + size - 24 for start, size in zip(columns.address, columns.size)))
-    words = target.arch.words(read_scattered(target, engine, ends, 24)[0])
-    found = dict[int, tuple[int, int]]()
-    for start, first, second, third in zip(columns.address, words[::3], words[1::3], words[2::3]):
-        if is_link(blocks, second, third):
-            found[start] = second, third
-        elif is_link(blocks, first, second):
-            found[start] = first, second
+    with its requested size and the address of the next one."""
+    columns = blocks.columns_of(array("I", blocks.of_sizes(_LEAST, _GREATEST, _MOST)))
+    starts, sizes, found = columns.address, columns.size, dict[int, tuple[int, int]]()
+    records = read_records(target, engine, array("Q", map(add, map(add, starts, sizes), repeat(-_TAIL))), _TAIL)[0]
+    words = target.arch.words(records)
+    for unused, addresses, requested in ((8, words[::3], words[1::3]), (0, words[1::3], words[2::3])):
+        linked = blocks.find_all(array("Q", addresses))[1]
+        for number, (size, least) in interruptible(target, enumerate(zip(linked, requested)), _CHECKED):
+            if size >= least > 0 and is_link(blocks, addresses[number], least):
+                found[starts[number]] = sizes[number] - unused, addresses[number]
+    memory = Memory(target)
+    for index in interruptible(target, blocks.of_sizes(LARGE, _GREATEST, _MOST), _CHECKED):
+        start = blocks.address(index)
+        link = _read_large(memory, blocks, start, blocks.size(index)) if start not in found else None
+        if link is not None:
+            found[start] = link
     return found
 
 
-def _list_references(target: Target, engine: Engine, values: Sequence[int]) -> Iterator[int]:
-    """Yield the addresses of words with one of these values, in all memory that the process can
-    write to."""
-    for region in target.regions() if values else ():
-        if region.readable and region.writable:
-            for piece in nonzero_pieces(target, region.start, region.end):
-                yield from engine.search_any(piece, values)
+def _read_large(memory: Memory, blocks: Blocks, start: int, size: int) -> Optional[tuple[int, int]]:
+    """Return what `_read_links` returns for a block that malloc has mapped. Zeros follow the
+    requested bytes."""
+    data = memory.read(start + size - PAGE, PAGE).rstrip(b"\0")
+    data += bytes(-len(data) % 8)
+    words = memory.arch.unpack(data[-16:])
+    return (size - PAGE + len(data), words[0]) if len(words) == 2 and is_link(blocks, *words) else None
 
 
-def _read_pool(memory: Memory, blocks: Blocks, address: int, words: Sequence[int]) -> Optional[Pool]:
+def _follow(memory: Memory, blocks: Blocks, start: int, size: int, seen: set[int]) -> Optional[BlockList]:
+    """Return the list of blocks that begins with the one at `start`. Return None if it does not end
+    with a last block, or contains one of `seen`: a block is in one list, so that the time is
+    limited."""
+    found, newest, divisor = list[PoolBlock](), start, 0
+    while start:
+        if start in seen or not is_link(blocks, start, size):
+            return None
+        seen.add(start)
+        end = start + size - LEAST_TRAILER
+        found.append(PoolBlock(start, end))
+        divisor = gcd(divisor, end - start)
+        link = read_link(memory, start, size)
+        if link is None or (not link[0] and link != END):
+            return None
+        start, size = link
+    return BlockList(newest, found[0].end + LEAST_TRAILER - newest, sorted(found), divisor)
+
+
+def _read_pool(its: BlockList, address: int, words: Sequence[int]) -> Optional[Pool]:
     """Return the pool with these words, or None if they are not a pool."""
-    first, start, size, requested, following, initial, most = words
+    first, _, size, requested, following, initial, most = words
     chunk = max(-(-requested // 8) * 8, 8)
     if not 0 < requested <= _LARGEST_CHUNK or not (initial and following) or (most and following > max(most, initial)):
         return None
-    found, seen = list[PoolBlock](), set[int]()
-    while start and len(found) < _MOST_BLOCKS:
-        if start in seen or not is_link(blocks, start, size) or (size - LEAST_TRAILER) % chunk:
-            return None
-        seen.add(start)
-        found.append(PoolBlock(start, start + size - LEAST_TRAILER))
-        start, size = memory.words(start + size - LEAST_TRAILER, 2) or (0, 0)
-    is_free = not first or any(one.start <= first < one.end and (first - one.start) % chunk == 0 for one in found)
-    return Pool(address, chunk, first, found) if len(found) > 1 and is_free else None
+    is_pool = size == its.size and its.divisor % chunk == 0 and (not first or its.is_chunk(first, chunk))
+    return Pool(address, chunk, first, its.newest, its.blocks) if is_pool else None

@@ -269,7 +269,8 @@ class GLib(Runtime):
         image = self._images.get(OBJECTS)
         found_words: Iterator[Range] = iter(())
         if image is not None:
-            records = find_record_words(self._memory, self._engine, blocks, instances, image.module)
+            quark = self._type_names.quark
+            records = find_record_words(self._memory, self._engine, blocks, instances, image.module, quark)
             found_words = chain(find_handler_words(self._memory, blocks, self.signals, image.module), records)
         bindings = chain.from_iterable(one.weak for one in self._bindings)
         words = list(islice(chain(found_words, bindings), MOST_WEAK + 1))

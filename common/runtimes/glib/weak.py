@@ -15,7 +15,7 @@ targets."""
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from findleaks.allocators.bulk import read_records
 from findleaks.allocators.memory import Memory
@@ -36,6 +36,7 @@ LIST_HEADER, LIST_ENTRY = 8, 32  # bytes of the count and of a HandlerList in a 
 FLAGS = 7  # mask of the flags in the low bits of the address of a GData
 DATUM = 24  # bytes of a GDataElt: key, data, function that destroys the data
 MOST_DATA = 1 << 8  # most elements of a GData that is read
+TOGGLES = "GObject-toggle-references"  # key of the record of toggle references
 CHECKED = 1 << 10  # handlers or GDatas between two checks for Ctrl-C
 
 
@@ -85,11 +86,14 @@ def _rest_of_block(blocks: Blocks, address: int, used: int) -> Iterator[Range]:
         yield Range(address + used, address + blocks.size(index))
 
 
-def find_record_words(memory: Memory, engine: Engine, blocks: Blocks, instances: Sequence[int], library: Module) -> Iterator[Range]:
+def find_record_words(
+    memory: Memory, engine: Engine, blocks: Blocks, instances: Sequence[int], library: Module, quark: Callable[[int], str]
+) -> Iterator[Range]:
     """Yield the first word of each record in an instance's data if this word refers to the
     instance, and stale words that refer to instances in unused elements of the data. `instances`:
     the addresses of GObjects, ascending. `library`: libgobject, which has the functions that
-    destroy such records. Raises Interrupted."""
+    destroy such records, except those of toggle references, which g_free() destroys. `quark`
+    returns the text of a quark. Raises Interrupted."""
     target = memory.target
     records, _ = read_records(target, engine, array("Q", instances), QDATA + 8)
     data = memory.arch.words(records)[QDATA // 8 :: QDATA // 8 + 1]
@@ -105,10 +109,12 @@ def find_record_words(memory: Memory, engine: Engine, blocks: Blocks, instances:
         for low, high in _rest_of_block(blocks, at, end - at):
             unused = memory.words(low, min(high - low, DATUM * MOST_DATA) // 8) or ()
             yield from (Range(place, place + 8) for place, word in zip(range(low, high, 8), unused) if word in known)
-        for record, destroy in zip(words[1::3], words[2::3]):
+        for key, record, destroy in zip(words[::3], words[1::3], words[2::3]):
             # A list that a program attached mostly has no function that destroys it.
             yield from _weak_locations(memory, record, instance) if record and destroy else ()
-            if record and library.start <= destroy < library.end and memory.word(record) == instance:
+            if not record or not destroy or memory.word(record) != instance:
+                continue
+            if library.start <= destroy < library.end or quark(memory.halves(key)[0]) == TOGGLES:
                 yield Range(record, record + 8)
 
 

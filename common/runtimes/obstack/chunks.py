@@ -18,19 +18,25 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from heapq import nlargest
 
-from findleaks.allocators.base import Problem
+from findleaks.allocators.base import Problem, add_first_problems
 from findleaks.allocators.bulk import read_records
 from findleaks.allocators.memory import Memory
+from findleaks.allocators.search import find_records
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
 from findleaks.target.base import Target
-from findleaks.target.ranges import nonzero_pieces
+from findleaks.target.interruptible import interruptible
 from findleaks.value_classes import NamedTuple
 
 CHUNK_HEADER = 2  # words of a chunk before its objects: limit, prev
-LEAST, GREATEST, MOST_CHUNKS = 64, 1 << 40, 1 << 30
-SLACK = 64  # bytes by which a block may exceed a small chunk
+LEAST, GREATEST, MOST_CHUNKS = 16, 1 << 40, 1 << 30
+SLACK = 16  # a block exceeds a small chunk by fewer bytes
+_MOST_OBSTACKS = 1 << 12
+"""Most newest chunks of which obstacks are searched for: the largest ones. More values would make
+the search slow."""
+_CHECKED = 1 << 16  # blocks between two checks for Ctrl-C
 _CHUNK, _BASE, _FREE, _LIMIT, _MASK, _CHUNK_FUNCTION, _FREE_FUNCTION, _WORDS = 1, 2, 3, 4, 6, 7, 8, 11
 _LARGEST_MASK = 4096
 
@@ -71,42 +77,34 @@ class ObstackReader:
         rows = zip(indices, columns.address, columns.size, words[::CHUNK_HEADER], words[1::CHUNK_HEADER])
         return {
             start: Chunk(index, limit, previous)
-            for index, start, size, limit, previous in rows
-            if start < limit <= start + size and start + size - limit <= max(SLACK, size // 5) and previous % word == 0
+            for index, start, size, limit, previous in interruptible(self._target, rows, _CHECKED)
+            if start < limit <= start + size and start + size - limit < max(SLACK, size // 5) and previous % word == 0
         }
 
     @cached_property
     def obstacks(self) -> Sequence[Obstack]:
         """The obstacks that have chunks, by address."""
         former = {chunk.previous for chunk in self.chunks.values()}
-        newest = [address for address in self.chunks if address not in former]
+        newest = ((chunk.limit - address, address) for address, chunk in self.chunks.items() if address not in former)
         claims: dict[int, list[tuple[bool, int, int]]] = {}
-        for place, words in self._list_claims(newest):
-            index = self._blocks.find(place)
-            in_use = index < 0 or self._blocks.state(index) == State.IN_USE
-            claims.setdefault(words[_CHUNK], []).append((in_use, words[_FREE], place))
-        found, seen = list[Obstack](), set[int]()
+        heads = [address for _, address in nlargest(_MOST_OBSTACKS, newest)]
+        for place, words in find_records(self._target, self._engine, heads, _CHUNK, _WORDS):
+            if self._is_obstack(words):
+                index = self._blocks.find(place)
+                in_use = index < 0 or self._blocks.state(index) == State.IN_USE
+                claims.setdefault(words[_CHUNK], []).append((in_use, words[_FREE], place))
+        found, seen, damaged = list[Obstack](), set[int](), list[Problem]()
         for head, its in claims.items():
             in_use, _, place = max(its)
             if in_use:
-                found.append(Obstack(place, list(self._follow(head, seen)), max(free for _, free, _ in its)))
+                found.append(Obstack(place, list(self._follow(head, seen, damaged)), max(free for _, free, _ in its)))
+        add_first_problems(self.problems, damaged, "damaged lists of chunks of obstacks")
         return sorted(found)
 
-    def _list_claims(self, newest: Sequence[int]) -> Iterator[tuple[int, Sequence[int]]]:
-        """Yield the address and the words of each struct obstack whose newest chunk is in
-        `newest`."""
-        word = self._memory.size
-        for region in self._target.regions() if newest else ():
-            if not region.readable or not region.writable:
-                continue
-            for piece in nonzero_pieces(self._target, region.start, region.end):
-                for place in self._engine.search_any(piece, newest):
-                    words = self._memory.words(place - _CHUNK * word, _WORDS)
-                    if words is not None and self._is_obstack(words):
-                        yield place - _CHUNK * word, words
-
     def _is_obstack(self, words: Sequence[int]) -> bool:
-        chunk, mask = words[_CHUNK], words[_MASK] & 0xFFFFFFFF if self._target.arch.byteorder == "little" else words[_MASK]
+        chunk, mask = words[_CHUNK], words[_MASK]
+        # glibc's mask is an int, which is the first half of the word.
+        mask = mask & 0xFFFFFFFF if self._target.arch.byteorder == "little" else mask >> 32 or mask
         start = chunk + CHUNK_HEADER * self._memory.size
         is_used = start <= words[_BASE] <= words[_FREE] <= words[_LIMIT] == self.chunks[chunk].limit
         return (
@@ -124,15 +122,15 @@ class ObstackReader:
         at = bisect_right(self._code, (address, 1 << 64)) - 1
         return at >= 0 and address < self._code[at][1]
 
-    def _follow(self, head: int, seen: set[int]) -> Iterator[int]:
+    def _follow(self, head: int, seen: set[int], damaged: list[Problem]) -> Iterator[int]:
         """Yield the chunks of an obstack. A chunk belongs to one obstack, so that the time is
-        limited."""
+        limited. Append a damaged list of chunks to `damaged`."""
         at = head
         while at:
             chunk = self.chunks.get(at)
             if chunk is None or at in seen:
-                what = f"the chunks of the obstack with the chunk {head:#x} lead to {at:#x}, which is not a chunk"
-                self.problems.append(Problem(at, what, False))
+                what = "which is not a chunk" if chunk is None else "which is also a chunk of another obstack"
+                damaged.append(Problem(at, f"the chunks of the obstack with the chunk {head:#x} lead to {at:#x}, {what}", False))
                 return
             seen.add(at)
             yield at

@@ -79,13 +79,17 @@ class Obstacks(Runtime):
     def object_types(self) -> Optional[ObjectTypes]:
         """Return the obstack of each chunk."""
         names = [*dict.fromkeys(self._names.values()), CHUNK]
+        numbers = {name: number for number, name in enumerate(names)}
         types = array("I", [NO_OBJECT]) * len(self._blocks)
         for chunk in self._reader.chunks.values():
-            if not chunk.previous or chunk.previous in self._reader.chunks:
+            # Elements of a list that are adjacent blocks also begin with the address of their end.
+            is_first_or_linked = not chunk.previous or chunk.previous in self._reader.chunks
+            if is_first_or_linked and self._blocks.find(chunk.limit) in (-1, chunk.block):
                 types[chunk.block] = len(names) - 1
         for one in self.obstacks:
+            number = numbers[self._names[one.address]]
             for block, _, _ in self._list_chunks(one):
-                types[block] = names.index(self._names[one.address])
+                types[block] = number
         return ObjectTypes(types, names, array("I", [1] * len(names)), self.name, "obstack", True)
 
     def bookkeeping(self) -> Sequence[Range]:
@@ -101,10 +105,12 @@ class Obstacks(Runtime):
         add_up(sort_by_parent(top, nodes))
         return find_large_pool(top, WORDS, REMEDIES) or find_alike_pools(top, WORDS, REMEDIES, True)
 
+    @cached_property
+    def _owners(self) -> Mapping[int, tuple[str, int]]:
+        """The name of the obstack of each chunk, and the end of its objects, by index of the
+        block."""
+        return {block: (self._names[one.address], used) for one in self.obstacks for block, used, _ in self._list_chunks(one)}
+
     def describe(self, address: int) -> str:
-        index = self._blocks.find(address)
-        for one in self.obstacks if index >= 0 else ():
-            for block, used, _ in self._list_chunks(one):
-                if block == index:
-                    return f"{self._names[one.address]}{', unused' if address >= used else ''}"
-        return ""
+        name, used = self._owners.get(self._blocks.find(address), ("", 0))
+        return f"{name}, unused" if name and address >= used else name
