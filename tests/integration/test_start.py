@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 SAMPLE = Path(__file__).parents[2] / "cores" / "sample.core.gz"
-MODULES = 205
+MODULES = 206
 """The maximum number of modules of findleaks that `find` may import for the sample core. They include the classes of its result, and a
 small finder for each allocator. A change that needs more modules must import fewer elsewhere, or raise this number with a reason."""
 UNNEEDED = {

@@ -11,9 +11,9 @@ are the address and the size of another block, which also ends with such words, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING
 
-from findleaks.allocators.base import size_at
+from findleaks.allocators.boostpool.links import END, TRAILER, is_link, read_link
 from findleaks.allocators.memory import Memory
 
 if TYPE_CHECKING:
@@ -26,12 +26,6 @@ _SIZES = 1 << 9, 1 << 12, 1 << 15, 1 << 18, 1 << 30
 """Sizes of blocks between which a sample is taken. Each pool with many chunks has blocks of most of
 these sizes."""
 _SAMPLES, _MOST = 32, 1 << 16
-SLACK = 16  # glibc's blocks exceed the requested size by fewer bytes
-LARGE, PAGE = (128 << 10) - 64, 4096
-"""malloc may map blocks of at least LARGE bytes. They exceed the requested size by up to a page
-more."""
-LEAST_TRAILER = 16
-END = 0, 0  # address and size of the next block at the end of the last block
 
 
 def find_nested(target: Target, engine: Engine, blocks: Blocks, is_leaked: Callable[[int], bool]) -> Sequence[Allocator]:
@@ -54,7 +48,7 @@ def _has_blocks(target: Target, blocks: Blocks, least: int, greatest: int) -> bo
         size = blocks.size(index)
         words = memory.words(blocks.address(index) + size - 24, 3) or (0, 0, 0)
         for link, used in ((words[1:], size), (words[:2], size - 8)):
-            if is_link(blocks, *link) and _is_doubled(used - LEAST_TRAILER, link[1] - LEAST_TRAILER):
+            if is_link(blocks, *link) and _is_doubled(used - TRAILER, link[1] - TRAILER):
                 following = read_link(memory, *link)
                 if following is not None and (following == END or is_link(blocks, *following)):
                     return True
@@ -65,16 +59,3 @@ def _is_doubled(one: int, other: int) -> bool:
     """Whether one of two numbers is the other one, multiplied by a power of two."""
     times, rest = divmod(max(one, other), min(one, other))
     return not rest and not times & times - 1
-
-
-def read_link(memory: Memory, address: int, size: int) -> Optional[tuple[int, int]]:
-    """Return the address and the size of the next block that are at the end of a block of a pool.
-    Return None if they cannot be read."""
-    words = memory.words(address + size - LEAST_TRAILER, 2)
-    return (words[0], words[1]) if words is not None else None
-
-
-def is_link(blocks: Blocks, address: int, size: int) -> bool:
-    """Whether a block in use with this requested size is at an address."""
-    slack = SLACK if size < LARGE else PAGE + SLACK
-    return address % 16 == 0 and address > 0 and size > LEAST_TRAILER and 0 <= size_at(blocks, address) - size < slack

@@ -21,7 +21,7 @@ from math import gcd
 from operator import add
 from typing import Optional
 
-from findleaks.allocators.boostpool import END, LARGE, LEAST_TRAILER, PAGE, is_link, read_link
+from findleaks.allocators.boostpool.links import END, LARGE, PAGE, TRAILER, is_link, read_link
 from findleaks.allocators.bulk import read_records
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.search import find_records
@@ -140,14 +140,14 @@ def _follow(memory: Memory, blocks: Blocks, start: int, size: int, seen: set[int
         if start in seen or not is_link(blocks, start, size):
             return None
         seen.add(start)
-        end = start + size - LEAST_TRAILER
+        end = start + size - TRAILER
         found.append(PoolBlock(start, end))
         divisor = gcd(divisor, end - start)
         link = read_link(memory, start, size)
         if link is None or (not link[0] and link != END):
             return None
         start, size = link
-    return BlockList(newest, found[0].end + LEAST_TRAILER - newest, sorted(found), divisor)
+    return BlockList(newest, found[0].end + TRAILER - newest, sorted(found), divisor)
 
 
 def _read_pool(its: BlockList, address: int, words: Sequence[int]) -> Optional[Pool]:
