@@ -7,11 +7,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import jvmimage
+import pytest
 
 from findleaks.engine.reference.engine import PureEngine
 from findleaks.engine.terms import NO_BLOCK
 from findleaks.runtimes.jvm.native_roots import NativeRoots, RootKind
-from findleaks.runtimes.jvm.references import References
+from findleaks.runtimes.jvm.references import NO_COLORS, Moves, References
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.target.base import Thread
 
@@ -36,7 +37,7 @@ class Objects:
         return array("I", (self.starts.index(one) if one in self.starts else NO_BLOCK for one in addresses)), None
 
     def columns_of(self, indices: array[int]) -> Any:
-        return SimpleNamespace(address=[self.starts[index] for index in indices])
+        return SimpleNamespace(address=[self.starts[index] if index != NO_BLOCK else 0 for index in indices])
 
 
 NOTHING: Any = SimpleNamespace(ranges=list, blocks=SimpleNamespace(find=lambda address: -1))
@@ -86,3 +87,22 @@ def test_variables_with_bounds_of_the_heap() -> None:
     roots = NativeRoots(tables, PureEngine(target.arch), NOTHING, module, objects, References(8, 0, 0), {FIRST})  # type: ignore[arg-type]
     found = {address: part.kind for part in roots.find_by_kind((), ()) for address in part.addresses}
     assert found == {FIRST: RootKind.OTHER, SECOND: RootKind.HANDLE}
+
+
+@pytest.mark.parametrize("previous", [FIRST - 0x100, FIRST + 0x80, SECOND + 0x80])
+def test_roots_with_previous_addresses_of_moved_objects(previous: int) -> None:
+    """While Shenandoah moves objects, variables and registers may contain previous addresses, also compressed ones."""
+    image = jvmimage.Image("Serial", [(0, 0, 0)] * 4)
+    image.words(CODE, previous, 0)
+    target = image.target()
+    registers = {"rax": previous, "rbx": (previous - BASE >> 3) << 32 | 1}
+    target.threads = lambda: [Thread(7, registers, 0, CODE + 8, 0, tuple(registers.values()), tuple(registers))]  # type: ignore[method-assign]
+    tables, moves = Tables(target, target.modules()[0]), Moves(array("Q", [previous]), array("Q", [FIRST]))
+    module, objects = SimpleNamespace(start=CODE, end=CODE + 16), Objects()
+    for references in (References(4, BASE, 3), References(4, BASE, 3, NO_COLORS._replace(young=moves))):
+        roots = NativeRoots(tables, PureEngine(target.arch), NOTHING, module, objects, references)  # type: ignore[arg-type]
+        found = {part.kind for part in roots.find_by_kind((), ()) if FIRST in part.addresses}
+        words = {(one.address, one.register) for one in roots.words_to(FIRST, (), str)}
+        is_known = bool(references.colors.young.before)
+        assert found == ({RootKind.HANDLE, RootKind.OTHER} if is_known else set())
+        assert words == ({(CODE, ""), (0, "rax"), (0, "rbx")} if is_known else set())

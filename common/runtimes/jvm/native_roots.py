@@ -217,14 +217,14 @@ class NativeRoots:
                 yield name or "vector", word
 
     def _stack_words(self, start: int, name_thread: Callable[[int], str]) -> Iterator[ObjectWord]:
-        size, base, shift, _ = self._references
+        size, base, shift, colors = self._references
+        sources = [start, *(before for before, now in zip(*colors.young) if now == start)] if size == 4 else []
         for thread, part in self._stacks():
             for piece in self._tables.target.pieces(*part):
-                places = set(self._search(piece, start))
-                narrow = (start - base >> shift).to_bytes(4, self._tables.memory.arch.byteorder) if size == 4 else b""
-                if narrow:
+                places, memory = set(self._search(piece, start)), self._tables.memory
+                for source in sources:
+                    narrow = (source - base >> shift).to_bytes(4, memory.arch.byteorder)
                     halves = (piece.address + at for at in occurrences(bytes(piece.data), narrow))
-                    memory = self._tables.memory
                     places.update(at for at in halves if at % 4 == 0 and not self._is_pointer(memory.word(at & ~7) or 0))
                 yield from (ObjectWord(place, start, f"{_STACK}{name_thread(thread)}") for place in sorted(places))
 
@@ -234,14 +234,14 @@ class NativeRoots:
         of them."""
         references = self._references
         places, words = find_pointers_into(self._engine, piece, references.values(self._low, self._high))
-        if not references.has_colors:
+        if references.are_addresses:
             return places, array("Q", words)
         pairs = [(place, one) for place, word in zip(places, words) for one in references.targets(word) if self._low <= one < self._high]
         return array("Q", (place for place, _ in pairs)), array("Q", (one for _, one in pairs))
 
     def _search(self, piece: Piece, start: int) -> Iterator[int]:
         """Yield the addresses of the words in a piece that refer to the object at `start`."""
-        if not self._references.has_colors:
+        if self._references.are_addresses:
             return iter(self._engine.search(piece, start, start + 1))
         return (place for place, one in zip(*self._pointers(piece)) if one == start)
 
@@ -379,10 +379,11 @@ class NativeRoots:
         found = {one for word in words for one in self._references.targets(word) if self._low <= one < self._high}
         size, base, shift, _ = self._references
         if size == 4:
-            low, high = max(self._low - base, 0) >> shift, (self._high - base >> shift) + 1
+            sources = self._references.sources(self._low, self._high)
+            low, high = max(sources.start - base, 0) >> shift, (sources.end - base >> shift) + 1
             halves = memoryview(words).cast("B").cast("I")
             places = (place for place, half in enumerate(halves) if low <= half < high and half)
-            found.update(base + (halves[place] << shift) for place in places if not self._is_pointer(words[place // 2]))
+            found.update(self._references.decode(halves[place]) for place in places if not self._is_pointer(words[place // 2]))
         return found
 
     def _is_pointer(self, word: int) -> bool:
