@@ -23,7 +23,7 @@ from findleaks.target.ranges import nonzero_pieces
 
 MAP = ("ZAddressRangeMapForPageTable", "_map")
 """The field of the table of pages. Later versions lack it."""
-_MOST_PAGES, _MOST_ENTRIES = 1 << 22, 1 << 27
+_MOST_PAGES, _MOST_ENTRIES = 1 << 22, 1 << 27  # pages; entries of all forwarding tables
 _PAGE = 4096  # bytes of the table that are skipped together
 _TO_BITS = 42  # bits of the new offset in an entry; the index of the previous place follows
 _EMPTY = (1 << 64) - 1  # an unused entry
@@ -85,14 +85,15 @@ def object_shift(tables: VMStructs, kind: int) -> int:
 def read_moves(tables: VMStructs, offsets: int, base: int) -> Optional[tuple[Moves, array[int]]]:
     """Return the moved objects, and the previous addresses whose memory still exists; None if the
     tables are damaged. `base`: the address of the heap."""
-    moves, copies = Moves(array("Q"), array("Q")), array("Q")
+    moves, copies, left = Moves(array("Q"), array("Q")), array("Q"), _MOST_ENTRIES
     for page in read_pages(tables, offsets):
         table, size = page.moved
         if not table:
             continue
-        entries = tables.memory.words(table, size) if size <= _MOST_ENTRIES else None
+        entries = tables.memory.words(table, size) if size <= left else None
         if entries is None:
             return None
+        left -= size
         shift = object_shift(tables, page.kind)
         used = sorted(entry for entry in entries if entry != _EMPTY)
         before = [base + page.start + (entry >> _TO_BITS << shift) for entry in used]
