@@ -2,7 +2,7 @@
 request.
 
 These objects are often spread over several variables, or the heap is too small for the other
-findings. Collections, strings and other parts of larger objects are not named."""
+findings. Collections, strings, numbers, dates and similar parts of larger objects are not named."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _MANY = 10_000  # objects
 _LEAST, _SHARE = 1 << 20, 0.2  # bytes that they retain, and the part of all live objects
 _TYPES = 3  # other types that the finding names
 _PARTS = re.compile(
-    r"(java\.lang\.|java\.util\.([A-Z]|concurrent\.)|java\.security\.|jdk\.|sun\.|kotlin\.|scala\.|clojure\.lang\.|groovy\.lang\.)"
+    r"java\.(lang|math|time|security)\.|java\.util\.([A-Z]|concurrent\.)|java\.sql\.(Date|Time|Timestamp)$|jdk\.|sun\."
+    r"|kotlin\.|scala\.|clojure\.lang\.|groovy\.lang\."
     r"|com\.google\.common\.(cache|collect)\.|com\.github\.benmanes\.caffeine\.|it\.unimi\.dsi\.fastutil\.|.*\[\]$"
 )
 _JDK = re.compile(r"(java|javax|jdk|sun|com\.sun)\.")
