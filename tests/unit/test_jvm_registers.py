@@ -10,7 +10,7 @@ import jvmimage
 import pytest
 
 from findleaks.engine.reference.engine import PureEngine
-from findleaks.engine.terms import NO_BLOCK
+from findleaks.engine.terms import NO_BLOCK, State
 from findleaks.runtimes.jvm.native_roots import NativeRoots, RootKind
 from findleaks.runtimes.jvm.references import NO_COLORS, Moves, References
 from findleaks.runtimes.jvm.tables import Tables
@@ -106,3 +106,22 @@ def test_roots_with_previous_addresses_of_moved_objects(previous: int) -> None:
         is_known = bool(references.colors.young.before)
         assert found == ({RootKind.HANDLE, RootKind.OTHER} if is_known else set())
         assert words == ({(CODE, ""), (0, "rax"), (0, "rbx")} if is_known else set())
+
+
+@pytest.mark.parametrize("before", [4, 5, 6])
+@pytest.mark.parametrize(("size", "bounds", "is_buffer"), [(0x102, 0x100, True), (0x1F, 0x100, False), (FIRST, 0, False)])
+def test_bounds_of_a_buffer_of_the_collector(before: int, size: int, bounds: int, is_buffer: bool) -> None:
+    """An object begins at the bounds of a PLAB, which keep no object alive. `before`: the unused words at the start of the PLAB."""
+    image = jvmimage.Image("Serial", [(0, 0, 0)] * 4)
+    image.words(CODE, *[0] * before, size, FIRST, SECOND, SECOND, FIRST + bounds, 0x3E7C, 0x11CB, 0, *[0] * 8)
+    target = image.target()
+    target.threads = list  # type: ignore[method-assign]
+    blocks = SimpleNamespace(
+        find=lambda address: NO_BLOCK,
+        find_all=lambda places: (array("I", [0]) * len(places), None),
+        columns_of=lambda indices: [[one] * len(indices) for one in (CODE, 8 * (before + 15), State.IN_USE)],
+    )
+    directory: Any = SimpleNamespace(ranges=lambda: [(CODE, CODE + 8 * (before + 15))], blocks=blocks)
+    tables, module = Tables(target, target.modules()[0]), SimpleNamespace(start=0, end=0)
+    roots = NativeRoots(tables, PureEngine(target.arch), directory, module, Objects(), References(8, 0, 0))  # type: ignore[arg-type]
+    assert {one for part in roots.find_by_kind((), ()) for one in part.addresses} == (set() if is_buffer else {FIRST, SECOND})
