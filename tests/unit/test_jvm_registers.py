@@ -25,7 +25,7 @@ PAIR = (SECOND - BASE >> 3) << 32 | FIRST - BASE >> 3
 class Objects:
     """A fake Java heap with two objects."""
 
-    starts = (FIRST, SECOND)
+    starts: tuple[int, int] = (FIRST, SECOND)
 
     def __len__(self) -> int:
         return 2
@@ -125,3 +125,17 @@ def test_bounds_of_a_buffer_of_the_collector(before: int, size: int, bounds: int
     tables, module = Tables(target, target.modules()[0]), SimpleNamespace(start=0, end=0)
     roots = NativeRoots(tables, PureEngine(target.arch), directory, module, Objects(), References(8, 0, 0))  # type: ignore[arg-type]
     assert {one for part in roots.find_by_kind((), ()) for one in part.addresses} == (set() if is_buffer else {FIRST, SECOND})
+
+
+@pytest.mark.parametrize(("word", "is_root"), [(0xFFFF_FFFF_FFFF_FF80, False), (0xFFFF_FF80, True), (7 << 32 | 0xFFFF_FF80, True)])
+def test_small_negative_numbers(word: int, is_root: bool) -> None:
+    """The lower half of -128 is an address in the last bytes of a heap that ends at 4 GiB."""
+    image = jvmimage.Image("Serial", [(0, 0, 0)] * 4)
+    image.words(CODE, 0)
+    target, objects = image.target(), Objects()
+    objects.starts = (FIRST & 0xFFFF_FFFF, 0xFFFF_FF80)
+    target.threads = lambda: [Thread(7, {"rax": word}, 0, CODE + 8, 0, (word,), ("rax",))]  # type: ignore[method-assign]
+    tables = Tables(target, target.modules()[0])
+    roots = NativeRoots(tables, None, NOTHING, SimpleNamespace(start=0, end=0), objects, References(4, 0, 0))  # type: ignore[arg-type]
+    assert [one for part in roots.find_by_kind((), ()) for one in part.addresses] == [0xFFFF_FF80] * is_root
+    assert len(list(roots.words_to(0xFFFF_FF80, (), str))) == is_root

@@ -6,7 +6,7 @@ Each word that contains the address of an object counts as a root. These words a
 - Blocks of malloc: the JVM has blocks with 64 or 32 handles of objects.
 - Registers.
 - The live parts of Java threads' stacks. There, half of a word may be a compressed reference,
-  unless the word is the address of native memory.
+  unless the word is the address of native memory or a small negative number.
 
 A word may be stale. Therefore more objects may count as reachable than the collector would keep,
 but never fewer.
@@ -84,6 +84,7 @@ _PLAB_SIZES, _PLAB_WORDS, _PLAB_PLACES = range(128, 184), 8, (32, 40)
 # Programs, libraries, stacks and blocks of malloc are above this address. The Java heap and the
 # class space may be below it.
 _LOWEST_NATIVE = 1 << 40
+_LOWEST_NEGATIVE = (1 << 64) - (1 << 12)  # also the lowest error number of a system call
 # Usable bytes of a block with entries of a hash table.
 _TABLE_SIZES = tuple((1 << bits) + 8 for bits in range(10, 15))
 # Names of weak handles: "JNI Weak"; in JDK 11 "VM Weak Oop Handles" and "StringTable weak".
@@ -230,7 +231,7 @@ class NativeRoots:
                 for source in sources:
                     narrow = (source - base >> shift).to_bytes(4, memory.arch.byteorder)
                     halves = (piece.address + at for at in occurrences(bytes(piece.data), narrow))
-                    places.update(at for at in halves if at % 4 == 0 and not self._is_pointer(memory.word(at & ~7) or 0))
+                    places.update(at for at in halves if at % 4 == 0 and not self._is_whole(memory.word(at & ~7) or 0))
                 yield from (ObjectWord(place, start, f"{_STACK}{name_thread(thread)}") for place in sorted(places))
 
     def _pointers(self, piece: Piece) -> tuple[array[int], array[int]]:
@@ -402,14 +403,15 @@ class NativeRoots:
             low, high = max(sources.start - base, 0) >> shift, (sources.end - base >> shift) + 1
             halves = memoryview(words).cast("B").cast("I")
             places = (place for place, half in enumerate(halves) if low <= half < high and half)
-            found.update(self._references.decode(halves[place]) for place in places if not self._is_pointer(words[place // 2]))
+            found.update(self._references.decode(halves[place]) for place in places if not self._is_whole(words[place // 2]))
         return found
 
-    def _is_pointer(self, word: int) -> bool:
-        """Return whether a word is the address of native memory, so that its halves are not
-        compressed references. A word with a smaller value may also consist of a compressed
-        reference and a small number."""
-        return word >= _LOWEST_NATIVE and region_at(self._native, word) is not None
+    def _is_whole(self, word: int) -> bool:
+        """Return whether a word is the address of native memory or a small negative number, so that
+        its halves are not compressed references. Example: many stacks contain -128, whose lower
+        half is an address in the last bytes of a heap that ends at 4 GiB. Other words may also
+        consist of a compressed reference and a small number."""
+        return word >= _LOWEST_NEGATIVE or (word >= _LOWEST_NATIVE and region_at(self._native, word) is not None)
 
     @cached_property
     def _native(self) -> list[Range]:
