@@ -21,7 +21,7 @@ The following memory is left out:
 - Tables of the collectors that contain one address in each region of the heap, and the structures
   with which G1 describes regions.
 - The bounds of threads' buffers (TLABs), and of the buffers into which collectors copy objects
-  (PLABs).
+  (copy_buffers.py).
 - Unused JNI handles of Java threads (jni_handles.py), unused parts of threads' arenas (arenas.py),
   and free chunks of arenas (chunk_pools.py).
 - The words of a JavaThread that never refer to objects, and unused words of its stack of locks
@@ -31,8 +31,8 @@ The following memory is left out:
 - Previous values of references, which generational ZGC records for each thread.
 - The code cache: compiled code lives as long as its classes.
 
-Sources: OpenJDK 11, 17, 21 and 25, src/hotspot/share/gc/shared/oopStorage.hpp,
-oopStorage.inline.hpp and plab.hpp; OpenJDK 8, src/share/vm/runtime/jniHandles.hpp, classfile/dictionary.hpp and
+Sources: OpenJDK 11, 17, 21 and 25, src/hotspot/share/gc/shared/oopStorage.hpp and
+oopStorage.inline.hpp; OpenJDK 8, src/share/vm/runtime/jniHandles.hpp, classfile/dictionary.hpp and
 utilities/hashtable.hpp; OpenJDK 21 and 25, src/hotspot/share/gc/z/zStoreBarrierBuffer.hpp."""
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ from findleaks.libc.thread_state import waits_in_kernel
 from findleaks.runtimes.jvm.arenas import find_others, unused_parts
 from findleaks.runtimes.jvm.chunk_pools import free_chunks
 from findleaks.runtimes.jvm.concurrent import shenandoah_regions
+from findleaks.runtimes.jvm.copy_buffers import PLAB_SIZES, is_copy_buffer
 from findleaks.runtimes.jvm.jni_handles import handle_blocks, handles, released_handles, stale_handles
 from findleaks.runtimes.jvm.marking_stacks import unused_segments
 from findleaks.runtimes.jvm.object_monitors import idle_monitors
@@ -77,10 +78,6 @@ _ALIGNED = 64  # to which the block is aligned in malloc's
 # The number of stores in a ZStoreBarrierBuffer, the usable bytes of its block, and the upper limit
 # of a color
 _STORES, _STORE_BUFFER_SIZES, _MOST_COLOR = 32, range(832, 896), 1 << 16
-# A PLAB begins with 32 bytes that are not used (in JDK 11, after the address of its functions).
-# Then follow its size in words, its bounds (bottom, top, end, and the end with a reserve), and three
-# numbers of words. Usable bytes of such a block of malloc:
-_PLAB_SIZES, _PLAB_WORDS, _PLAB_PLACES = range(128, 184), 8, (32, 40)
 # Programs, libraries, stacks and blocks of malloc are above this address. The Java heap and the
 # class space may be below it.
 _LOWEST_NATIVE = 1 << 40
@@ -300,7 +297,7 @@ class NativeRoots:
             return False
         if self._region_size and 0 <= size - self._region_size < _MOST_PADDING and self._is_region(start):
             return False
-        if size in _PLAB_SIZES and self._is_copy_buffer(start):
+        if size in PLAB_SIZES and is_copy_buffer(self._tables, start, self._low, self._high):
             return False
         if size in _STORE_BUFFER_SIZES and self._references.colors.place == BELOW and self._is_store_buffer(start):
             return False
@@ -312,18 +309,6 @@ class NativeRoots:
         if self._text[0] != start:
             self._text = start, find_end_of_text(self._tables, start, size)
         return 0 < self._text[1] <= place
-
-    def _is_copy_buffer(self, start: int) -> bool:
-        """Return whether a block of malloc is a PLAB. Its bounds may be addresses of objects, but
-        keep no object alive."""
-        for base in (start, start + _NMT_HEADER):
-            for place in _PLAB_PLACES:
-                words = self._tables.memory.words(base + place, _PLAB_WORDS) or (0,) * _PLAB_WORDS
-                bottom, top, end, last = words[1:5]
-                are_bounds = self._low <= bottom <= top <= end <= last <= bottom + 8 * words[0]
-                if are_bounds and words[0] < self._low and not any(self._low <= one < self._high for one in words[5:]):
-                    return True
-        return False
 
     def _is_store_buffer(self, start: int) -> bool:
         """Return whether a block of malloc is a ZStoreBarrierBuffer. Such a buffer has the address
