@@ -56,8 +56,9 @@ def count_labels(engine: Engine, blocks: Blocks, labels: array[int], tree: Domin
 
 
 def join_path(names: list[str], plain: tuple[str, ...] = ()) -> str:
-    """Return the names of a path in words. The middle ones of a long path are left out, except the
-    first and the last that do not begin with one of `plain`, unless `plain` is empty."""
+    """Return the names of a path in words. In the middle of a long path, only the first and the
+    last name are kept that do not begin with one of `plain`. If `plain` is empty, the whole middle
+    is left out."""
     if len(names) > MOST_NAMED:
         middle = range(MOST_NAMED // 2, len(names) - MOST_NAMED // 2)
         # The type in "java.lang.Class of App static .CACHE" is App.

@@ -7,11 +7,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import jvmimage
+import pytest
 
 from findleaks.engine.reference.engine import PureEngine
-from findleaks.engine.terms import NO_BLOCK
+from findleaks.engine.terms import NO_BLOCK, State
 from findleaks.runtimes.jvm.native_roots import NativeRoots, RootKind
-from findleaks.runtimes.jvm.references import References
+from findleaks.runtimes.jvm.references import NO_COLORS, Moves, References
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.target.base import Thread
 
@@ -24,7 +25,7 @@ PAIR = (SECOND - BASE >> 3) << 32 | FIRST - BASE >> 3
 class Objects:
     """A fake Java heap with two objects."""
 
-    starts = (FIRST, SECOND)
+    starts: tuple[int, int] = (FIRST, SECOND)
 
     def __len__(self) -> int:
         return 2
@@ -36,7 +37,7 @@ class Objects:
         return array("I", (self.starts.index(one) if one in self.starts else NO_BLOCK for one in addresses)), None
 
     def columns_of(self, indices: array[int]) -> Any:
-        return SimpleNamespace(address=[self.starts[index] for index in indices])
+        return SimpleNamespace(address=[self.starts[index] if index != NO_BLOCK else 0 for index in indices])
 
 
 NOTHING: Any = SimpleNamespace(ranges=list, blocks=SimpleNamespace(find=lambda address: -1))
@@ -86,3 +87,55 @@ def test_variables_with_bounds_of_the_heap() -> None:
     roots = NativeRoots(tables, PureEngine(target.arch), NOTHING, module, objects, References(8, 0, 0), {FIRST})  # type: ignore[arg-type]
     found = {address: part.kind for part in roots.find_by_kind((), ()) for address in part.addresses}
     assert found == {FIRST: RootKind.OTHER, SECOND: RootKind.HANDLE}
+
+
+@pytest.mark.parametrize("previous", [FIRST - 0x100, FIRST + 0x80, SECOND + 0x80])
+def test_roots_with_previous_addresses_of_moved_objects(previous: int) -> None:
+    """While Shenandoah moves objects, variables and registers may contain previous addresses, also compressed ones."""
+    image = jvmimage.Image("Serial", [(0, 0, 0)] * 4)
+    image.words(CODE, previous, 0)
+    target = image.target()
+    registers = {"rax": previous, "rbx": (previous - BASE >> 3) << 32 | 1}
+    target.threads = lambda: [Thread(7, registers, 0, CODE + 8, 0, tuple(registers.values()), tuple(registers))]  # type: ignore[method-assign]
+    tables, moves = Tables(target, target.modules()[0]), Moves(array("Q", [previous]), array("Q", [FIRST]))
+    module, objects = SimpleNamespace(start=CODE, end=CODE + 16), Objects()
+    for references in (References(4, BASE, 3), References(4, BASE, 3, NO_COLORS._replace(young=moves))):
+        roots = NativeRoots(tables, PureEngine(target.arch), NOTHING, module, objects, references)  # type: ignore[arg-type]
+        found = {part.kind for part in roots.find_by_kind((), ()) if FIRST in part.addresses}
+        words = {(one.address, one.register) for one in roots.words_to(FIRST, (), str)}
+        is_known = bool(references.colors.young.before)
+        assert found == ({RootKind.HANDLE, RootKind.OTHER} if is_known else set())
+        assert words == ({(CODE, ""), (0, "rax"), (0, "rbx")} if is_known else set())
+
+
+@pytest.mark.parametrize("before", [4, 5, 6])
+@pytest.mark.parametrize(("size", "bounds", "is_buffer"), [(0x102, 0x100, True), (0x1F, 0x100, False), (FIRST, 0, False)])
+def test_bounds_of_a_buffer_of_the_collector(before: int, size: int, bounds: int, is_buffer: bool) -> None:
+    """An object begins at the bounds of a PLAB, which keep no object alive. `before`: the unused words at the start of the PLAB."""
+    image = jvmimage.Image("Serial", [(0, 0, 0)] * 4)
+    image.words(CODE, *[0] * before, size, FIRST, SECOND, SECOND, FIRST + bounds, 0x3E7C, 0x11CB, 0, *[0] * 8)
+    target = image.target()
+    target.threads = list  # type: ignore[method-assign]
+    blocks = SimpleNamespace(
+        find=lambda address: NO_BLOCK,
+        find_all=lambda places: (array("I", [0]) * len(places), None),
+        columns_of=lambda indices: [[one] * len(indices) for one in (CODE, 8 * (before + 15), State.IN_USE)],
+    )
+    directory: Any = SimpleNamespace(ranges=lambda: [(CODE, CODE + 8 * (before + 15))], blocks=blocks)
+    tables, module = Tables(target, target.modules()[0]), SimpleNamespace(start=0, end=0)
+    roots = NativeRoots(tables, PureEngine(target.arch), directory, module, Objects(), References(8, 0, 0))  # type: ignore[arg-type]
+    assert {one for part in roots.find_by_kind((), ()) for one in part.addresses} == (set() if is_buffer else {FIRST, SECOND})
+
+
+@pytest.mark.parametrize(("word", "is_root"), [(0xFFFF_FFFF_FFFF_FF80, False), (0xFFFF_FF80, True), (7 << 32 | 0xFFFF_FF80, True)])
+def test_small_negative_numbers(word: int, is_root: bool) -> None:
+    """The lower half of -128 is an address in the last bytes of a heap that ends at 4 GiB."""
+    image = jvmimage.Image("Serial", [(0, 0, 0)] * 4)
+    image.words(CODE, 0)
+    target, objects = image.target(), Objects()
+    objects.starts = (FIRST & 0xFFFF_FFFF, 0xFFFF_FF80)
+    target.threads = lambda: [Thread(7, {"rax": word}, 0, CODE + 8, 0, (word,), ("rax",))]  # type: ignore[method-assign]
+    tables = Tables(target, target.modules()[0])
+    roots = NativeRoots(tables, None, NOTHING, SimpleNamespace(start=0, end=0), objects, References(4, 0, 0))  # type: ignore[arg-type]
+    assert [one for part in roots.find_by_kind((), ()) for one in part.addresses] == [0xFFFF_FF80] * is_root
+    assert len(list(roots.words_to(0xFFFF_FF80, (), str))) == is_root

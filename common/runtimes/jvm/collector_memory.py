@@ -32,9 +32,9 @@ _CARD_TABLE, _BITMAP_NAME = "card table", "mark bitmap"
 _MANAGER, _MAPPER, _HEAP = 64, 16, 512  # words that are read of these structures
 _MARK_CHUNK = 8192  # bytes of a chunk of G1's mark stack
 _STACK_FIELDS, _MOST_BUCKETS = 6, 32
-# ZGC of JDK 11: the addresses of the heap are a multiple of its largest size, and the mark stacks
-# are 1 TiB above them.
-_JDK11_VIEWS, _JDK11_MARK_STACKS = 4, 1 << 40
+# ZGC of JDK 11 reserves four times as many addresses as the largest heap has bytes. Its mark stacks
+# begin 1 TiB after these addresses, and have 1 TiB of addresses.
+_JDK11_PARTS, _JDK11_MARK_STACKS = 4, 1 << 40
 _LEAST_CHUNKS, _MOST_CHUNKS = 128, 1 << 24  # numbers of chunks of a plausible mark stack
 
 
@@ -48,7 +48,7 @@ class CollectorTable(NamedTuple):
 def list_collector_tables(tables: Tables) -> Sequence[CollectorTable]:
     """Return the tables that were recognised, ascending and disjoint."""
     if is_jdk11(tables) and zgc_prefix(tables):
-        start = tables.constants.get("ZAddressSpaceStart", 0) + _JDK11_VIEWS * (read_mask(tables, "Z", "AddressOffsetMask") + 1)
+        start = tables.constants.get("ZAddressSpaceStart", 0) + _JDK11_PARTS * (read_mask(tables, "Z", "AddressOffsetMask") + 1)
         return (CollectorTable("mark stacks", Range(start + _JDK11_MARK_STACKS, start + 2 * _JDK11_MARK_STACKS)),)
     heap, whole = tables.word("Universe", "_collectedHeap"), heap_addresses(tables)
     if not heap or whole is None or whole.start >= whole.end:

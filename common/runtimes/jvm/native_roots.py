@@ -6,7 +6,7 @@ Each word that contains the address of an object counts as a root. These words a
 - Blocks of malloc: the JVM has blocks with 64 or 32 handles of objects.
 - Registers.
 - The live parts of Java threads' stacks. There, half of a word may be a compressed reference,
-  unless the word is the address of native memory.
+  unless the word is the address of native memory or a small negative number.
 
 A word may be stale. Therefore more objects may count as reachable than the collector would keep,
 but never fewer.
@@ -20,7 +20,8 @@ The following memory is left out:
   of blocks with 32 handles, and a table of protection domains.
 - Tables of the collectors that contain one address in each region of the heap, and the structures
   with which G1 describes regions.
-- The bounds of threads' buffers (TLABs).
+- The bounds of threads' buffers (TLABs), and of the buffers into which collectors copy objects
+  (copy_buffers.py).
 - Unused JNI handles of Java threads (jni_handles.py), unused parts of threads' arenas (arenas.py),
   and free chunks of arenas (chunk_pools.py).
 - The words of a JavaThread that never refer to objects, and unused words of its stack of locks
@@ -52,6 +53,7 @@ from findleaks.libc.thread_state import waits_in_kernel
 from findleaks.runtimes.jvm.arenas import find_others, unused_parts
 from findleaks.runtimes.jvm.chunk_pools import free_chunks
 from findleaks.runtimes.jvm.concurrent import shenandoah_regions
+from findleaks.runtimes.jvm.copy_buffers import PLAB_SIZES, is_copy_buffer
 from findleaks.runtimes.jvm.jni_handles import handle_blocks, handles, released_handles, stale_handles
 from findleaks.runtimes.jvm.marking_stacks import unused_segments
 from findleaks.runtimes.jvm.object_monitors import idle_monitors
@@ -79,6 +81,7 @@ _STORES, _STORE_BUFFER_SIZES, _MOST_COLOR = 32, range(832, 896), 1 << 16
 # Programs, libraries, stacks and blocks of malloc are above this address. The Java heap and the
 # class space may be below it.
 _LOWEST_NATIVE = 1 << 40
+_LOWEST_NEGATIVE = (1 << 64) - (1 << 12)  # also the lowest error number of a system call
 # Usable bytes of a block with entries of a hash table.
 _TABLE_SIZES = tuple((1 << bits) + 8 for bits in range(10, 15))
 # Names of weak handles: "JNI Weak"; in JDK 11 "VM Weak Oop Handles" and "StringTable weak".
@@ -217,15 +220,15 @@ class NativeRoots:
                 yield name or "vector", word
 
     def _stack_words(self, start: int, name_thread: Callable[[int], str]) -> Iterator[ObjectWord]:
-        size, base, shift, _ = self._references
+        size, base, shift, colors = self._references
+        sources = [start, *(before for before, now in zip(*colors.young) if now == start)] if size == 4 else []
         for thread, part in self._stacks():
             for piece in self._tables.target.pieces(*part):
-                places = set(self._search(piece, start))
-                narrow = (start - base >> shift).to_bytes(4, self._tables.memory.arch.byteorder) if size == 4 else b""
-                if narrow:
+                places, memory = set(self._search(piece, start)), self._tables.memory
+                for source in sources:
+                    narrow = (source - base >> shift).to_bytes(4, memory.arch.byteorder)
                     halves = (piece.address + at for at in occurrences(bytes(piece.data), narrow))
-                    memory = self._tables.memory
-                    places.update(at for at in halves if at % 4 == 0 and not self._is_pointer(memory.word(at & ~7) or 0))
+                    places.update(at for at in halves if at % 4 == 0 and not self._is_whole(memory.word(at & ~7) or 0))
                 yield from (ObjectWord(place, start, f"{_STACK}{name_thread(thread)}") for place in sorted(places))
 
     def _pointers(self, piece: Piece) -> tuple[array[int], array[int]]:
@@ -234,14 +237,14 @@ class NativeRoots:
         of them."""
         references = self._references
         places, words = find_pointers_into(self._engine, piece, references.values(self._low, self._high))
-        if not references.has_colors:
+        if references.are_addresses:
             return places, array("Q", words)
         pairs = [(place, one) for place, word in zip(places, words) for one in references.targets(word) if self._low <= one < self._high]
         return array("Q", (place for place, _ in pairs)), array("Q", (one for _, one in pairs))
 
     def _search(self, piece: Piece, start: int) -> Iterator[int]:
         """Yield the addresses of the words in a piece that refer to the object at `start`."""
-        if not self._references.has_colors:
+        if self._references.are_addresses:
             return iter(self._engine.search(piece, start, start + 1))
         return (place for place, one in zip(*self._pointers(piece)) if one == start)
 
@@ -293,6 +296,8 @@ class NativeRoots:
         if self._regions and 0 <= size - 8 * len(self._regions) < _MOST_PADDING and self._is_region_table(start):
             return False
         if self._region_size and 0 <= size - self._region_size < _MOST_PADDING and self._is_region(start):
+            return False
+        if size in PLAB_SIZES and is_copy_buffer(self._tables, start, self._low, self._high):
             return False
         if size in _STORE_BUFFER_SIZES and self._references.colors.place == BELOW and self._is_store_buffer(start):
             return False
@@ -379,17 +384,19 @@ class NativeRoots:
         found = {one for word in words for one in self._references.targets(word) if self._low <= one < self._high}
         size, base, shift, _ = self._references
         if size == 4:
-            low, high = max(self._low - base, 0) >> shift, (self._high - base >> shift) + 1
+            sources = self._references.sources(self._low, self._high)
+            low, high = max(sources.start - base, 0) >> shift, (sources.end - base >> shift) + 1
             halves = memoryview(words).cast("B").cast("I")
             places = (place for place, half in enumerate(halves) if low <= half < high and half)
-            found.update(base + (halves[place] << shift) for place in places if not self._is_pointer(words[place // 2]))
+            found.update(self._references.decode(halves[place]) for place in places if not self._is_whole(words[place // 2]))
         return found
 
-    def _is_pointer(self, word: int) -> bool:
-        """Return whether a word is the address of native memory, so that its halves are not
-        compressed references. A word with a smaller value may also consist of a compressed
-        reference and a small number."""
-        return word >= _LOWEST_NATIVE and region_at(self._native, word) is not None
+    def _is_whole(self, word: int) -> bool:
+        """Return whether a word is the address of native memory or a small negative number, so that
+        its halves are not compressed references. Example: many stacks contain -128, whose lower
+        half is an address in the last bytes of a heap that ends at 4 GiB. Other words may also
+        consist of a compressed reference and a small number."""
+        return word >= _LOWEST_NEGATIVE or (word >= _LOWEST_NATIVE and region_at(self._native, word) is not None)
 
     @cached_property
     def _native(self) -> list[Range]:

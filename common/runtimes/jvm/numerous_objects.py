@@ -2,7 +2,7 @@
 request.
 
 These objects are often spread over several variables, or the heap is too small for the other
-findings. Collections, strings and other parts of larger objects are not named."""
+findings. Collections, strings, numbers, dates and similar parts of larger objects are not named."""
 
 from __future__ import annotations
 
@@ -24,9 +24,17 @@ if TYPE_CHECKING:
 _MANY = 10_000  # objects
 _LEAST, _SHARE = 1 << 20, 0.2  # bytes that they retain, and the part of all live objects
 _TYPES = 3  # other types that the finding names
-_PARTS = re.compile(r"(java\.lang\.|java\.util\.([A-Z]|concurrent\.)|java\.security\.|jdk\.|sun\.)|.*\[\]$")
+_PARTS = re.compile(
+    r"java\.(lang|math|time|security)\.|java\.util\.([A-Z]|concurrent\.)|java\.sql\.(Date|Time|Timestamp)$|jdk\.|sun\."
+    r"|kotlin\.|scala\.|clojure\.lang\.|groovy\.lang\."
+    r"|com\.google\.common\.(cache|collect)\.|com\.github\.benmanes\.caffeine\.|it\.unimi\.dsi\.fastutil\.|.*\[\]$"
+)
 _JDK = re.compile(r"(java|javax|jdk|sun|com\.sun)\.")
-_LOGGER = re.compile(r"\bLogger\b|\.Category\b|LoggerContext")
+# A program may have other classes with the name Logger or Category.
+_LOGGER = re.compile(
+    r"java\.util\.logging\.Logger|org\.apache\.(log4j\.(Logger|Category)|logging\.log4j\..*Logger)"
+    r"|ch\.qos\.logback\.classic\.Logger|org\.jboss\.logmanager\.Logger"
+)
 _OF_LOGGERS = (
     "one logger for each class, not for each object or request: the registry of loggers keeps the names, even of collected loggers"
 )
@@ -52,7 +60,7 @@ def find_numerous_objects(graph: JavaGraph, types: Sequence[Type]) -> Iterator[F
     index, totals = graph.blocks.find(address), retained[best]
     count = format_count(many[best].objects, "object")
     title = f"In use, not leaked: {count} of {shorten(best)} retain {size(totals.bytes)}, "
-    title += f"{100 * totals.bytes // live} % of the live objects of JVM."
+    title += f"{100 * totals.bytes // live} % of the bytes of the live objects of JVM."
     cause = f"One of them is reached by {shorten(graph.describe_example(address), 400)}."
     others = sorted((name for name in many if name != best), key=lambda name: (-retained[name].bytes, name))
     listed = [f"{number(many[name].objects)} {shorten(name)}" for name in others]
@@ -60,6 +68,6 @@ def find_numerous_objects(graph: JavaGraph, types: Sequence[Type]) -> Iterator[F
     holder, path = graph.describe_holder(index), graph.describe_path(index)
     made = make_retained_finding("JVM", address, best, holder, path, totals, title, cause)
     remedies = list(graph.path_remedies(f"{holder} {path}"))
-    if any(_LOGGER.search(name) for name in (best, *others)):
+    if any(_LOGGER.match(name) for name in (best, *others)):
         remedies.insert(0, _OF_LOGGERS)
     yield replace(made, remedies=tuple(remedies), commands=(f"path {address:#x}", "roots"))

@@ -170,7 +170,9 @@ class JavaObjects:
 
     def _skip_moved(self, walk: ObjectWalk) -> bool:
         """Skip a moved object whose header has only the new address. Its size is that of the object
-        there. Returns False if there is no such object."""
+        there. Returns False if there is no such object. Raises Interrupted."""
+        if self._tables.target.is_interrupted():
+            raise Interrupted
         now = (self._tables.memory.word(walk.position) or 0) & ~MOVED_BITS
         size = self._size_at(now)
         if not 0 < size <= walk.state[LIMIT] - walk.position:

@@ -85,6 +85,12 @@ class References(NamedTuple):
         """Whether references have colors."""
         return self.colors.place != NONE
 
+    @property
+    def are_addresses(self) -> bool:
+        """Whether each word of native memory that refers to an object is the address of the object.
+        With colors it is not, and it may be the previous address of a moved object."""
+        return self.colors.place == NONE and not self.colors.young.before
+
     def decode(self, value: int) -> int:
         """Return the address to which a reference points, 0 for null. With colors, also return 0 if
         the value is not a valid reference."""
@@ -140,12 +146,20 @@ class References(NamedTuple):
         """Return ranges of values. Each word of native memory that refers to [low, high) has a
         value in one of these ranges. Other words may also have such a value."""
         if self.colors.place == NONE:
-            return [Range(low, high)]
+            return [self.sources(low, high)]
         offsets = self.colors.offsets
         if self.colors.place == ABOVE:
             return [Range(offsets + 1, offsets + 1 << _ABOVE_BITS)]
         first = REMAPPED_SHIFT + 1
         return [Range(self.base, self.base + offsets + 1), Range(self.base << first, self.base + offsets + 1 << first + 3)]
+
+    def sources(self, low: int, high: int) -> Range:
+        """Return the range of addresses that references without colors to [low, high) contain. It
+        includes the previous addresses of moved objects."""
+        before = self.colors.young.before
+        if self.colors.place != NONE or not before:
+            return Range(low, high)
+        return Range(min(low, before[0]), max(high, before[-1] + 1))
 
     def locate(self, address: int) -> int:
         """Return the address at which the memory at `address` is mapped now. Without generations,

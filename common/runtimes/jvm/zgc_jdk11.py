@@ -23,7 +23,9 @@ from findleaks.target.ranges import nonzero_pieces
 
 MAP = ("ZAddressRangeMapForPageTable", "_map")
 """The field of the table of pages. Later versions lack it."""
-_MOST_PAGES, _MOST_ENTRIES = 1 << 22, 1 << 27
+_MOST_PAGES, _MOST_ENTRIES = 1 << 22, 1 << 27  # pages; entries of all forwarding tables
+_SMALL, _MEDIUM = 0, 1  # types of pages
+_GRANULE, _MOST_SHIFT = 21, 40  # log2 of bytes: the least size of a page; the largest alignment
 _PAGE = 4096  # bytes of the table that are skipped together
 _TO_BITS = 42  # bits of the new offset in an entry; the index of the previous place follows
 _EMPTY = (1 << 64) - 1  # an unused entry
@@ -51,7 +53,7 @@ def read_pages(tables: VMStructs, offsets: int) -> Iterator[Page]:
     memory, found = tables.memory, set[int]()
     heap = tables.place("ZCollectedHeap", "_heap", tables.word("Universe", "_collectedHeap") or 0)
     start = tables.word(*MAP, tables.place("ZPageTable", "_map", tables.place("ZHeap", "_pagetable", heap)))
-    size = (offsets + 1 >> tables.constants.get("ZPageSizeMinShift", 21)) * memory.size
+    size = (offsets + 1 >> tables.constants.get("ZPageSizeMinShift", _GRANULE)) * memory.size
     for piece in nonzero_pieces(tables.target, start, start + size) if start else ():
         for first in range(0, len(piece.data), _PAGE):
             part = bytes(piece.data[first : first + _PAGE])
@@ -76,23 +78,24 @@ def _read_page(tables: VMStructs, address: int) -> Optional[Page]:
 
 def object_shift(tables: VMStructs, kind: int) -> int:
     """Return log2 of the alignment of objects on pages of this type."""
-    names = {0: "Small", 1: "Medium", 2: "Large"}
-    if kind == 0:
-        return 3  # _ZObjectAlignmentSmallShift; ZGC of JDK 11 has no other alignment
-    return min(tables.constants.get(f"ZObjectAlignment{names.get(kind, 'Large')}Shift", 21), 40)
+    if kind == _SMALL:
+        return 3  # ZGC of JDK 11 supports no other alignment (ZObjectAlignmentSmallShift)
+    name = "Medium" if kind == _MEDIUM else "Large"
+    return min(tables.constants.get(f"ZObjectAlignment{name}Shift", _GRANULE), _MOST_SHIFT)
 
 
 def read_moves(tables: VMStructs, offsets: int, base: int) -> Optional[tuple[Moves, array[int]]]:
     """Return the moved objects, and the previous addresses whose memory still exists; None if the
     tables are damaged. `base`: the address of the heap."""
-    moves, copies = Moves(array("Q"), array("Q")), array("Q")
+    moves, copies, left = Moves(array("Q"), array("Q")), array("Q"), _MOST_ENTRIES
     for page in read_pages(tables, offsets):
         table, size = page.moved
         if not table:
             continue
-        entries = tables.memory.words(table, size) if size <= _MOST_ENTRIES else None
+        entries = tables.memory.words(table, size) if size <= left else None
         if entries is None:
             return None
+        left -= size
         shift = object_shift(tables, page.kind)
         used = sorted(entry for entry in entries if entry != _EMPTY)
         before = [base + page.start + (entry >> _TO_BITS << shift) for entry in used]
