@@ -199,8 +199,9 @@ def _translate_aarch64(at: int, word: int, page: Optional[tuple[int, int]]) -> I
 
 
 def _decode_bitmask(word: int) -> int:
-    """Return the number in a logical instruction of 64 bits. It repeats an element of 2 to 64 bits,
-    which has adjacent ones, rotated to the right. Since Go 1.27, sizes such as 24 have this form."""
+    """Return the number in a logical instruction of 64 bits: copies of an element of 2 to 64 bits,
+    which is a run of ones, rotated to the right. Since Go 1.27, sizes such as 24 have this
+    form."""
     ones, rotation = word >> 10 & 63, word >> 16 & 63
     size = 1 << max(((word >> 16 & 64) | ~ones & 63).bit_length() - 1, 1)  # 1 is not valid
     ones, rotation = ones & size - 1, rotation & size - 1

@@ -98,7 +98,7 @@ class MapReader:
                 if fields & 0xFF < _FLAGS and least <= _SLOTS << (fields >> 8 & 0xFF):
                     yield at
             return
-        # Two fields of a byte each: the directory has 1 << depth tables, and the shift is 64 - depth.
+        # Two bytes are the depth and the shift, which is 64 - depth. There are 1 << depth tables.
         for at, (length, fields) in enumerate(zip(columns[3], columns[4])):
             if (fields & 0xFF) + (fields >> 8 & 0xFF) == 64 and length == 1 << (fields & 0xFF):
                 yield at

@@ -54,7 +54,7 @@ class Receivers:
         return self._known.get(key, NONE)
 
     def _may_be_part(self, one: Type) -> bool:
-        """Whether an object in a slot for this type may have a larger type, which begins with it."""
+        """Whether an object in a slot for this type may have a larger type that begins with it."""
         self._left -= 1
         for number, larger in enumerate(self._types.iterate_larger(one)):
             self._left -= 1
