@@ -80,6 +80,14 @@ def test_objects_that_a_method_stores(version: str, tmp_path: Path) -> None:
         assert count_objects("--pid", str(run.pid))["main.node"] == 10_000
 
 
+@pytest.mark.parametrize("version", mark_matrix_except(("", "1.18.10", "1.22.12", "1.27.4"), ""))
+def test_objects_whose_first_field_is_a_receiver(version: str, tmp_path: Path) -> None:
+    """The type of the receiver is that of the first field. The objects are larger. Their type is unknown or correct."""
+    with Running([str(build(tmp_path, version, STRIPPED, name="go_kept")), "whole", str(COUNT)], tmp_path / "run") as run:
+        types = count_objects("--pid", str(run.pid))
+    assert "main.part" not in types and types["unknown type"] + types.get("main.whole", 0) >= COUNT
+
+
 @pytest.mark.parametrize("version", mark_matrix_except(("", "1.24.11", "1.27.4"), ""))
 def test_weak_pointers_handles_and_cleanups(version: str, tmp_path: Path) -> None:
     """The handle of a weak pointer stays when its object is freed. Each handle of package unique has a weak pointer and, since 1.25, a

@@ -195,7 +195,8 @@ func init() {
 """
 NO_THREAD = "func startThread(unsafe.Pointer) {}"
 # The stack of a thread of C code is in the same mapping, above the channels. Memory below its stack pointer is not in use. The
-# thread-local variables of the thread, which refer to further channels, are in the memory of the stack.
+# thread-local variables of the thread, which refer to further channels, are in the memory of the stack. A variable of C code refers to
+# others.
 THREAD_OF_C = """
 /*
 #include <pthread.h>
@@ -203,7 +204,9 @@ THREAD_OF_C = """
 #include <stdlib.h>
 #include <unistd.h>
 static __thread volatile uintptr_t held[20];
+static volatile uintptr_t held_by_all[20];
 static volatile int started;
+static void hold(int i, uintptr_t channel) { held_by_all[i] = channel; }
 static void *run(void *given) {
     for (int i = 0; i < 20; i++) held[i] = ((uintptr_t *)given)[i], ((uintptr_t *)given)[i] = 0;
     for (started = 1;;) pause();
@@ -222,12 +225,16 @@ import "C"
 """
 START = """
 func mayHeldByThread(c chan int) { <-c }
+func mayHeldByVariableOfC(c chan int) { <-c }
 func startThread(stack unsafe.Pointer) {
     given := C.make()
     for i := range *(*[20]uintptr)(given) {
         c := make(chan int)
         (*(*[20]uintptr)(given))[i] = *(*uintptr)(unsafe.Pointer(&c))
         go mayHeldByThread(c)
+        c = make(chan int)
+        C.hold(C.int(i), *(*C.uintptr_t)(unsafe.Pointer(&c)))
+        go mayHeldByVariableOfC(c)
     }
     if C.start(stack, given) != 0 { panic(1) }
 }
@@ -250,7 +257,7 @@ def test_goroutines_that_are_blocked_for_good(version: str, tmp_path: Path) -> N
         findings = json.loads(findleaks("verdict", "--json", "--pid", str(run.pid)))["findings"]
     functions = {one.number: next((frame.function for frame in one.frames if frame.function.startswith("main.")), "") for one in threads}
     assert Counter(functions.values())["main.mayHeldByMapping"] == 20
-    assert Counter(functions.values())["main.mayHeldByThread"] == 20 * is_cgo
+    assert all(Counter(functions.values())[f"main.mayHeldBy{name}"] == 20 * is_cgo for name in ("Thread", "VariableOfC"))
     found = Counter(functions[number] for number in blocked)
     assert {name for name in found if not name.startswith("main.never")} == set()
     never = ("Send", "Receive", "Select", "Nil", "SelectNil", "Holds", "HeldByBlocked")

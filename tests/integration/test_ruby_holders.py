@@ -116,12 +116,15 @@ NAMED = {
 
 def test_variables_that_no_stack_refers_to(waiting: Waiting) -> None:
     """The block of a thread captured one variable, a suspended fiber has another one, and 1,200 classes have a variable of the same name.
-    One of the classes has a long Array, and keeps its name."""
+    One of the classes has a long Array, and keeps its name. A variable that a block of a waiting method captured belongs to the method."""
     found: dict[str, Any] = json.loads(debuggers.findleaks("roots", "--json", "--limit", "0", str(waiting.core)))
     for name, objects in NAMED.items():
         (own,) = (one for one in found["roots"] if re.match(name, one["name"]))
         # A word on a stack may still refer to one of the last objects.
         assert objects - 5 <= own["objects"]["count"] <= objects, own
+    names = [one["name"] for one in found["roots"] if "wait_with_block (" in one["name"]]
+    assert any(name.startswith("local variable size of ") for name in names), names
+    assert not any("captured by" in name for name in names), names
 
 
 def test_the_buffer_of_a_file_retains_nothing(waiting: Waiting) -> None:

@@ -96,3 +96,36 @@ func main() {
 	ready()
 	fmt.Println(total, len(listeners.hooks), tree)
 }
+
+// Kind "whole": goroutines wait in a method of the first field of their objects, which have a slot of the same size as the field alone.
+type waiter interface{ wait(done chan int) }
+
+type part struct {
+	next *part
+	data [8]*int
+}
+
+type whole struct {
+	part
+	more *int
+}
+
+//go:noinline
+func (p *part) wait(done chan int) { total += <-done + *p.data[0] }
+
+//go:noinline
+func drive(one waiter, done chan int) {
+	one.wait(done)
+	total++
+}
+
+//go:noinline
+func newWhole() waiter { return &whole{} }
+
+func init() {
+	other["whole"] = func(count int) {
+		for i := 0; i < count; i++ {
+			go func() { drive(newWhole(), make(chan int)) }()
+		}
+	}
+}

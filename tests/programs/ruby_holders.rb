@@ -142,6 +142,13 @@ def generate_classes
   GENERATED[7].instance_variable_set(:@plan, Array.new(1500) { |number| "#{number} #{"q" * 1000}" })
 end
 
+def wait_with_block
+  pending = Queue.new
+  size = -> { pending.size }
+  Thread.stop
+  size.call
+end
+
 generate_classes
 fill
 close
@@ -155,5 +162,6 @@ Thread.new { wait_in_thread }
 Thread.new { consume }
 start_worker
 suspend_fiber
-Thread.pass until Thread.list.count(&:stop?) == 3
+Thread.new { wait_with_block }
+Thread.pass until Thread.list.count(&:stop?) == 4
 collect_and_wait

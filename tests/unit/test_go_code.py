@@ -89,6 +89,10 @@ def test_steps_of_aarch64() -> None:
         0xA9400400,  # ldp x0, x1, [x0]
         0xA9017FE3,  # stp x3, xzr, [sp, #16]
         0xAD0107E0,  # stp q0, q1, [sp, #32]
+        0xB27D07E0,  # orr x0, xzr, #24
+        0xB2003FE7,  # orr x7, xzr, #0xffff0000ffff
+        0xB24107E0,  # orr x0, xzr, #0x8000000000000001
+        0xB200FFE0,  # not valid: no bit of the element is zero
         0xD65F03C0,  # ret
     )
     steps = list(CONVENTIONS[AARCH64.name].decode(struct.pack(f"<{len(words)}I", *words), AT))
@@ -106,7 +110,11 @@ def test_steps_of_aarch64() -> None:
         Step(AT + 40, STORE, 3, STACK, 16),
         Step(AT + 40, STORE, NUMBER, STACK, 24),
         *(Step(AT + 44, STORE, NOWHERE, STACK, offset) for offset in range(32, 64, 8)),
-        Step(AT + 48, END, number=1),
+        Step(AT + 48, CONSTANT, 0, number=24),
+        Step(AT + 52, CONSTANT, 7, number=0xFFFF0000FFFF),
+        Step(AT + 56, CONSTANT, 0, number=0x8000000000000001),
+        Step(AT + 60, CONSTANT, 0, number=(1 << 64) - 1),
+        Step(AT + 64, END, number=1),
     ]
     assert {step.address for step in steps} == set(range(AT, AT + 4 * len(words), 4))
 

@@ -97,7 +97,8 @@ def describe_calls(session: Session, leak: Leak, facts: dict[str, object]) -> st
     what = "such blocks of text" if is_text else "memory of C"
     places = join_words([call for _, call in calls])
     them = "one of them" if is_text else "one of them, or another function of C,"
-    return f" {calls[0][0]}'s code allocates {what} in these calls: {places}. Inferred: not all that {them} returned is freed."
+    inferred = f"Inferred: the program does not free all memory that {them} returned."
+    return f" {calls[0][0]}'s code allocates {what} in these calls: {places}. {inferred}"
 
 
 def _describe_libraries(session: Session, facts: dict[str, object]) -> str:

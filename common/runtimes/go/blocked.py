@@ -21,7 +21,14 @@ from typing import Optional
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.dominators import IGNORED, NO_ROOT
-from findleaks.runtimes.go.mappings import NativeMemory, exclude_stacks, iterate_native_words, list_mappings, list_thread_memory
+from findleaks.runtimes.go.mappings import (
+    NativeMemory,
+    exclude_stacks,
+    iterate_native_words,
+    list_data,
+    list_mappings,
+    list_thread_memory,
+)
 from findleaks.runtimes.go.objects import HeapObjects
 from findleaks.runtimes.go.pointer_words import MOST_READ, pointer_offsets
 from findleaks.runtimes.go.spans import joined_ranges
@@ -98,14 +105,15 @@ def _read_native_words(
     memory: Memory, engine: Engine, objects: HeapObjects, graph: Graph, others: Callable[[], tuple[Sequence[Range], NativeMemory]]
 ) -> Optional[array[int]]:
     """Return the words outside of Go's memory that point into objects of Go; None if there are too
-    many. The memory of the race detector contains the addresses of all channels. It looks like
-    memory of C code, so if there is a race detector, variables of C code do not count: only words
-    in blocks of C's allocator, in thread-local variables and in mappings of Go."""
+    many. The race detector maps memory that contains the addresses of all channels. It looks like
+    mappings of C code, so if there is a race detector, mappings do not count, except those that
+    slices of Go refer to."""
     found, seen = set[int](), 0
     unknown, native = others()
     if any(table.code_of(_RACE) is not None for table in objects.stacks.tables):
+        variables = [*list_data(memory.target, native), *list_thread_memory(memory.target)]
         mappings = list_mappings(memory, objects, engine, graph, unknown)
-        native = native._replace(ranges=merge_ranges([*mappings, *native.heaps, *list_thread_memory(memory.target)]))
+        native = native._replace(ranges=merge_ranges([*variables, *mappings, *native.heaps]))
     for values in iterate_native_words(memory, engine, exclude_stacks(memory.target, engine, native), joined_ranges(objects.spans)):
         found.update(values)
         seen += len(values)

@@ -21,6 +21,7 @@ from findleaks.runtimes.go.engine import HEADER, NO_HEADER, NONE, TypeSearch, fi
 from findleaks.runtimes.go.moduledata import Program
 from findleaks.runtimes.go.packages import is_library
 from findleaks.runtimes.go.pclntab import FunctionTable
+from findleaks.runtimes.go.receivers import Receivers
 from findleaks.runtimes.go.span_table import ObjectSpans
 from findleaks.runtimes.go.spans import smaller_sizes
 from findleaks.runtimes.go.stack_roots import StackRoots
@@ -59,7 +60,8 @@ class CodeObjects:
         self._memory, self._engine, self._program, self._names = memory, engine, program, names
         self._spans, self._stacks, self._has_headers = spans, stacks, has_headers
         self._tables = [FunctionTable(memory, module) for module in program.modules]
-        self._reader = CodeReader(memory, program, names, self._tables, min(max(_LEAST_CODE, _CODE * untyped), _MOST_CODE))
+        receivers, most = Receivers(program.types, names, spans.sizes), min(max(_LEAST_CODE, _CODE * untyped), _MOST_CODE)
+        self._reader = CodeReader(memory, program, names, self._tables, receivers, most)
         self._variables = list(variables)
         self._below = smaller_sizes(spans)
         self._closures: dict[int, int] = {}  # by function: the type value of its closures

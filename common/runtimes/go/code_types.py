@@ -87,9 +87,11 @@ class CodeReader:
     `closures`: the type values of closures, by address of their function, which callers may
     extend."""
 
-    def __init__(self, memory: Memory, program: Program, names: TypeNames, tables: Iterable[FunctionTable], most: int) -> None:
+    def __init__(
+        self, memory: Memory, program: Program, names: TypeNames, tables: Iterable[FunctionTable], receivers: Receivers, most: int
+    ) -> None:
         self._memory, self._program, self._names, self._tables = memory, program, names, list(tables)
-        self._receivers, self.tables = Receivers(program.types, names), OffsetTables(memory, program)
+        self._receivers, self.tables = receivers, OffsetTables(memory, program)
         self._convention = CONVENTIONS.get(memory.arch.name)
         self.closures: dict[int, int] = {}
         self._known: dict[tuple[int, tuple[tuple[int, int], ...]], CodeTypes] = {}

@@ -178,6 +178,8 @@ def _translate_aarch64(at: int, word: int, page: Optional[tuple[int, int]]) -> I
         yield Step(at, CONSTANT, to) if source == _SP else Step(at, COPY, to, source)
     elif word & 0xFF800000 == 0xD2800000:  # movz
         yield Step(at, CONSTANT, to, NOWHERE, (word >> 5 & 0xFFFF) << 16 * (word >> 21 & 3))
+    elif word & 0xFF8003E0 == 0xB20003E0 and to != _SP:  # orr of the zero register and a number
+        yield Step(at, CONSTANT, to, NOWHERE, _decode_bitmask(word))
     elif word & 0xFF800000 == 0xF9000000:  # ldr, str of 8 bytes
         yield _access_aarch64(at, word >> 22 & 1, to, base, (word >> 10 & 0xFFF) * 8, page)
     elif word & 0xFFA00C00 == 0xF8000000:  # ldur, stur
@@ -194,6 +196,18 @@ def _translate_aarch64(at: int, word: int, page: Optional[tuple[int, int]]) -> I
     else:
         yield Step(at, STORE)  # so that a branch to this instruction finds a step
         yield from (Step(at, FORGET, register) for register in _list_changed(word) if register != _SP)
+
+
+def _decode_bitmask(word: int) -> int:
+    """Return the number in a logical instruction of 64 bits: copies of an element of 2 to 64 bits,
+    which is a run of ones, rotated to the right. Since Go 1.27, sizes such as 24 have this
+    form."""
+    ones, rotation = word >> 10 & 63, word >> 16 & 63
+    size = 1 << max(((word >> 16 & 64) | ~ones & 63).bit_length() - 1, 1)  # 1 is not valid
+    ones, rotation = ones & size - 1, rotation & size - 1
+    element = (1 << ones + 1) - 1
+    element = (element >> rotation | element << size - rotation) & (1 << size) - 1
+    return element * (((1 << 64) - 1) // ((1 << size) - 1))
 
 
 def _list_changed(word: int) -> set[int]:

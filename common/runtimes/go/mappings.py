@@ -31,7 +31,7 @@ from findleaks.runtimes.go.objects import HeapObjects
 from findleaks.runtimes.object_graph import LIVE
 from findleaks.target.arch import Words
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import merge_ranges, merge_to_most, nonzero_pieces, range_at, subtract
+from findleaks.target.ranges import intersection, merge_ranges, merge_to_most, nonzero_pieces, range_at, subtract
 
 _LEAST = 1 << 20  # minimum bytes of all leaked mappings together in a finding
 _LEAST_REGION = 64 << 10  # minimum bytes of a region that is searched for mappings
@@ -83,6 +83,11 @@ def exclude_stacks(target: Target, engine: Engine, native: NativeMemory) -> Nati
     found = [*_list_stacks(target).values(), *dead_stacks(target, engine, regions)]
     found += [Range(region.start, region.end) for region in regions if region.name == "[stack]"]
     return native._replace(ranges=subtract(native.ranges, subtract(merge_ranges(found), list_thread_memory(target))))
+
+
+def list_data(target: Target, native: NativeMemory) -> list[Range]:
+    """Return the part of native memory that loaded files have for their variables."""
+    return intersection(native.ranges, merge_ranges(Range(one.start, one.end) for one in target.modules()))
 
 
 def list_thread_memory(target: Target) -> list[Range]:

@@ -24,6 +24,7 @@ from findleaks.runtimes.go.moduledata import Program, list_types
 from findleaks.runtimes.go.span_table import ObjectSpans
 from findleaks.runtimes.go.stack_roots import StackRoots
 from findleaks.runtimes.go.types import MAP, Type
+from findleaks.target.interruptible import interruptible
 from findleaks.value_classes import NamedTuple
 
 HEAD = 48  # bytes of maps.Map and of hmap
@@ -39,6 +40,7 @@ _BUCKET_SIZE = (82, 2)  # offset and bytes of MapType.BucketSize; of GroupSize:
 _GROUP_SIZE = (80, 8)
 _PAGE = 8 << 10
 _LARGE = 32 << 10  # larger objects are rounded up to pages
+_LOOK = 1 << 12  # words of stacks between two checks for Ctrl-C
 
 
 class GoMap(NamedTuple):
@@ -85,6 +87,21 @@ class MapReader:
         if found is None or extra is None or not (extra[2] == 0 or words[2] < extra[2] < words[2] + found.bytes):
             return None
         return found if found.type else None
+
+    def find_heads(self, words: Sequence[int]) -> Iterator[int]:
+        """Yield the numbers of records that may be heads of maps. Nearly all other records are left
+        out. `words`: those of all records, HEAD bytes each."""
+        count, least = HEAD // 8, self._least
+        columns = [words[at::count] for at in range(count)]
+        if self._is_classic:
+            for at, fields in enumerate(columns[1]):
+                if fields & 0xFF < _FLAGS and least <= _SLOTS << (fields >> 8 & 0xFF):
+                    yield at
+            return
+        # Two bytes are the depth and the shift, which is 64 - depth. There are 1 << depth tables.
+        for at, (length, fields) in enumerate(zip(columns[3], columns[4])):
+            if (fields & 0xFF) + (fields >> 8 & 0xFF) == 64 and length == 1 << (fields & 0xFF):
+                yield at
 
     def _size(self, address: int) -> int:
         """Return the size of the object that begins at this address; 0 if none does."""
@@ -165,13 +182,15 @@ def find_stack_maps(
     reader: MapReader, memory: Memory, engine: Engine, blocks: Blocks, stacks: StackRoots, spans: ObjectSpans
 ) -> list[GoMap]:
     """Return the maps that `reader` reads on the stacks of goroutines."""
-    found = dict(stacks.find(spans.starts[0], spans.ends[-1])) if len(spans) else {}
+    words = stacks.find(spans.starts[0], spans.ends[-1]) if len(spans) else ()
+    found = dict(interruptible(memory.target, words, _LOOK))
     indices = blocks.find_all(array("Q", found.values()))[0]
-    known = [(place, value, index) for (place, value), index in zip(found.items(), indices) if index != NO_BLOCK]
-    starts = blocks.columns_of(array("I", (index for *_, index in known))).address
+    known = [index != NO_BLOCK for index in indices]
+    starts = blocks.columns_of(array("I", compress(indices, known))).address
     # A header may precede the contents of a map.
-    places = sorted(place - CONTENTS for (place, value, _), start in zip(known, starts) if value - start in (0, 8))
+    places = sorted(place - CONTENTS for (place, value), start in zip(compress(found.items(), known), starts) if value - start in (0, 8))
     data, missing = read_records(memory.target, engine, array("Q", places), HEAD)
-    words, size = memory.arch.words(data), HEAD // 8
-    read = (reader.read_on_stack(place, words[at * size : (at + 1) * size]) for at, place in enumerate(places) if at not in missing)
+    heads_of, size = memory.arch.words(data), HEAD // 8
+    possible = (at for at in interruptible(memory.target, reader.find_heads(heads_of), _LOOK) if at not in missing)
+    read = (reader.read_on_stack(places[at], heads_of[at * size : (at + 1) * size]) for at in possible)
     return [one for one in read if one is not None]

@@ -21,6 +21,7 @@ from findleaks.allocators.base import size_at
 from findleaks.allocators.bulk import read_records, read_scattered
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks, Engine
+from findleaks.engine.terms import NO_BLOCK
 from findleaks.runtimes.go.code_references import variables_of_function
 from findleaks.runtimes.go.engine import NONE
 from findleaks.runtimes.go.moduledata import Program, list_types
@@ -117,8 +118,9 @@ class ShapeReader:
             records = [one for one in found if one]
             if not records:
                 return
-            pairs = zip(*(self._words_at([one + channel + at for one in records]) for at in (0, 8)))
-            yield from (one if self._blocks.find(one) >= 0 else other for one, other in pairs)
+            pointers, others = (self._words_at([one + channel + at for one in records]) for at in (0, 8))
+            indices = self._blocks.find_all(pointers)[0]
+            yield from (other if index == NO_BLOCK else one for one, other, index in zip(pointers, others, indices))
             found = self._words_at([one + following for one in records])
 
     def _words_at(self, addresses: Sequence[int]) -> Sequence[int]:

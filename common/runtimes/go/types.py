@@ -27,6 +27,7 @@ _DIRECT = 32  # KindDirectIface, in the kind up to 1.25, in the flags since 1.26
 _PROGRAM = 64  # KindGCProg, in the kind, up to 1.23
 # TFlagGCMaskOnDemand, since 1.24. In 1.22 and 1.23, types that are made at run time have this flag.
 _ON_DEMAND = 16
+_WORD = 8
 _FLAGS, _STR = 20, 40  # offsets of Type.TFlag and of Type.Str
 # TFlagUncommon: UncommonType follows, which begins with the offset of the package's path
 _UNCOMMON = 1
@@ -163,6 +164,29 @@ class Types:
                 one = self.at(section.start + place - _STR) if place % 8 == _STR % 8 and place >= _STR else None
                 if one is not None and one.kind == STRUCT and one.name == name:
                     yield one
+
+    def iterate_larger(self, one: Type) -> Iterator[Type]:
+        """Yield structures and arrays that begin with a value of this type. Searches all
+        descriptors once, and again for each structure."""
+        for place in self._iterate_places(one.address):
+            array = self.at(place - HEADER)
+            if array is not None and array.kind == ARRAY and array.size:
+                yield array
+            # A field consists of its name, its type and its offset. The first field may have no
+            # bytes; then the structure of the second one is not found.
+            offset = self._memory.word(place + _WORD)
+            for start in self._iterate_places(place - _WORD) if offset is not None and not offset >> self._shift else ():
+                structure = self.at(start - HEADER - _WORD)
+                if structure is not None and structure.kind == STRUCT:
+                    yield structure
+
+    def _iterate_places(self, value: int) -> Iterator[int]:
+        """Yield the addresses of words in the sections that have this value."""
+        for section in self.sections:
+            content = self._memory.read(section.start, min(section.end - section.start, _MAX_SECTION))
+            for place in occurrences(content, value.to_bytes(_WORD, self._memory.arch.byteorder)):
+                if place % _WORD == 0:
+                    yield section.start + place
 
     def read_package(self, one: Type) -> str:
         """Return the path of the package of a named structure type; "" if it is unnamed."""

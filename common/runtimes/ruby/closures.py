@@ -53,15 +53,16 @@ class Closures:
         for environment in self._environments(value):
             yield from self._locals(environment)
 
-    def variables_of_frame(self, pointer: int, visited: set[int]) -> Iterator[tuple[str, int, int]]:
-        """Yield the local variables that the frame with this environment pointer reaches through
-        environments on the heap: its own, if a block captured them, and those of the methods and
-        blocks around it. Environments in `visited`, to which the others are added, are left out."""
-        for _ in range(DEEPEST):
+    def variables_of_frame(self, pointer: int, visited: set[int]) -> Iterator[tuple[bool, str, int, int]]:
+        """Yield the local variables on the heap that the frame with this environment pointer
+        reaches: its own, if a block captured them, and those of the methods and blocks around it.
+        For each variable: whether it is one of the frame's own, the name, the address of the
+        reference, and the value. Environments in `visited` are left out; the others are added."""
+        for depth in range(DEEPEST):
             found = read_environment(self._memory, pointer)
             if found is not None and found.start not in visited:
                 visited.add(found.start)
-                yield from self._locals(found)
+                yield from ((not depth, *one) for one in self._locals(found))
             words = self._memory.words(pointer - 8, 2) if pointer and pointer % 8 == 0 else None
             if words is None or words[1] & LOCAL:
                 return

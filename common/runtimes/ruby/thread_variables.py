@@ -38,8 +38,9 @@ _HEAD, _NATIVE_WORDS = 40, 4
 """Number of words at the beginning of a thread, one of which is its pthread_t, or points to its
 rb_native_thread; number of words that are read of a rb_native_thread."""
 
-_PLACES, _STORAGE = 9, 4
-"""Number of words of a context among which is its thread; index of the storage after the thread."""
+_FIRST, _PLACES, _STORAGE = 4, 9, 4
+"""Least index, and one more than the largest index, of the thread in the words of a context; index
+of the storage after the thread."""
 
 _FIBER_WORDS = 64  # at the beginning of a fiber, among which are the first words of its context
 
@@ -98,10 +99,12 @@ class ThreadVariables:
         for slot in interruptible(self._memory.target, self._fibers):
             fiber = self._memory.word(slot + DATA) or 0
             words = self._memory.words(fiber, _FIBER_WORDS) or self._memory.words(fiber, _FIBER_WORDS // 2) or ()
-            for at in range(max(len(words) - _CONTEXT_WORDS, 0)):
-                context = words[at : at + _CONTEXT_WORDS]
-                thread = next((one for one in context[4:_PLACES] if one in threads), 0)
-                found = self._read_context(context, thread) if thread and fiber + 8 * at not in executed else None
+            refs = [(at, word) for at, word in enumerate(words) if word in threads]
+            starts = [(at - index, thread) for at, thread in refs for index in range(_FIRST, _PLACES)]
+            for at, thread in starts:
+                is_whole = 0 <= at < len(words) - _CONTEXT_WORDS
+                is_suspended = is_whole and fiber + 8 * at not in executed
+                found = self._read_context(words[at : at + _CONTEXT_WORDS], thread) if is_suspended else None
                 if found is not None:
                     yield "fiber-local variables", self._fiber_locals(found[0])
                     yield "fiber storage", self._fiber_storage(found[1])
@@ -124,9 +127,9 @@ class ThreadVariables:
         of this thread; None if it is no context."""
         # A context begins with the address of its stack of values, the number of words of the
         # stack, and the address of a control frame in the stack.
-        if thread not in words[4:_PLACES] or not words[0] < words[2] < words[0] + 8 * min(words[1], _MOST):
+        if thread not in words[_FIRST:_PLACES] or not words[0] < words[2] < words[0] + 8 * min(words[1], _MOST):
             return None
-        at = words.index(thread, 4)
+        at = words.index(thread, _FIRST)
         table, storage = words[at + 1], words[at + _STORAGE] if at + _STORAGE < len(words) else 0
         is_hash = storage % 8 == 0 and (self._memory.word(storage) or 0) & MASK == T_HASH
         # Before 3.2, this word is an address in the stack of values (root_lep).

@@ -27,7 +27,7 @@ from findleaks.runtimes.ruby.exit_blocks import NAME as EXIT_BLOCKS
 from findleaks.runtimes.ruby.exit_blocks import find_exit_blocks
 from findleaks.runtimes.ruby.generic_variables import GenericVariables
 from findleaks.runtimes.ruby.instruction_sequences import SequenceReader
-from findleaks.runtimes.ruby.members import Member, Members
+from findleaks.runtimes.ruby.members import Member, Members, is_object
 from findleaks.runtimes.ruby.signal_blocks import find_signal_blocks
 from findleaks.runtimes.ruby.symbols import CLASS, GLOBAL, INSTANCE, KIND, SHIFT, Symbols
 from findleaks.runtimes.ruby.tables import Item, Tables, elements, hash_length
@@ -301,7 +301,7 @@ class Finder:
     def _find_common(self, found: Iterable[Sequence[Member]]) -> frozenset[int]:
         """Return the serial numbers of the names that COLLECTED or more classes have for an object,
         such as the constant DATA of classes that the program generates."""
-        counts = Counter(one.serial for members in found for one in members if one.value and one.value % 8 == 0)
+        counts = Counter(one.serial for members in found for one in members if is_object(one.value))
         return frozenset(serial for serial, number in counts.items() if number >= COLLECTED)
 
     def _name_all(
@@ -370,16 +370,16 @@ class Finder:
                     yield name, place, word, bool(frame and frame.file)
 
     def _captured_by_frames(self) -> Iterator[tuple[str, int, int]]:
-        """Yield the local variables on the heap that the blocks in the frames of threads and fibers
-        refer to. The block of a thread reaches the variables around it through its environment,
-        often without a word on its stack."""
+        """Yield the local variables that blocks captured, so that they are on the heap: those of
+        the frames of threads and fibers, and those of the methods and blocks around them. Often no
+        word on a stack refers to their values."""
         visited = {self._main.start}
         for stack in interruptible(self._memory.target, self._starts.stacks()):
             for frame, pointer in zip(stack.frames, stack.environments):
                 if frame is None or not frame.file:
                     continue
-                for name, address, value in self._closures.variables_of_frame(pointer, visited):
-                    yield f"local variable {name}, captured by {name_frame(frame)}", address, value
+                for is_own, name, address, value in self._closures.variables_of_frame(pointer, visited):
+                    yield f"local variable {name}{' of' if is_own else ', captured by'} {name_frame(frame)}", address, value
 
     def _finalizers(self) -> Iterator[tuple[str, int, int]]:
         """Yield the Arrays of finalizers (ObjectSpace.define_finalizer). The object space points to
