@@ -60,7 +60,7 @@ def find_numerous_objects(graph: JavaGraph, types: Sequence[Type]) -> Iterator[F
     index, totals = graph.blocks.find(address), retained[best]
     count = format_count(many[best].objects, "object")
     title = f"In use, not leaked: {count} of {shorten(best)} retain {size(totals.bytes)}, "
-    title += f"{100 * totals.bytes // live} % of the bytes of the live objects of JVM."
+    title += f"{100 * totals.bytes // live} % of the bytes of all live objects of the JVM."
     cause = f"One of them is reached by {shorten(graph.describe_example(address), 400)}."
     others = sorted((name for name in many if name != best), key=lambda name: (-retained[name].bytes, name))
     listed = [f"{number(many[name].objects)} {shorten(name)}" for name in others]
