@@ -177,7 +177,8 @@ def test_python_s_sqlite3(tmp_path: Path, work: str, least: int) -> None:
     with cores.Running(python.command(str(script)), tmp_path / "run", python.environment()) as run:
         said, plain = find("--pid", str(run.pid)), find("--heuristics", "none", "--pid", str(run.pid))
     assert plain["totals"]["possible"]["blocks"] > least
-    assert said["totals"]["possible"]["blocks"] < 100  # stale words in the interpreter's memory
+    # Stale words lead to the middle of some objects of the interpreter, which stay possible.
+    assert said["heuristics"]["held"]["blocks"] > least
     assert PAGE not in [one["size"] for one in said["groups"]]
     lengths = [one for one in said["heuristics"]["conventions"] if one["heuristic"] == "length64"]
     assert [(one["offset"], one["sizes"]) for one in lengths] == [(8, None)] and lengths[0]["blocks"] > 100
