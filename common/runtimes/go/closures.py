@@ -5,24 +5,21 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.runtimes.go.engine import TypeSearch, find_places, widen
-from findleaks.runtimes.go.moduledata import Program
 from findleaks.runtimes.go.pclntab import FunctionTable, find_function
 from findleaks.runtimes.go.type_table import TypeNames
 from findleaks.target.base import Piece
 
 
 def name_functions(
-    memory: Memory, engine: Engine, program: Program, names: TypeNames, search: TypeSearch, pieces: Sequence[Piece]
+    engine: Engine, tables: Sequence[FunctionTable], names: TypeNames, search: TypeSearch, pieces: Sequence[Piece]
 ) -> array[int]:
     """Give closures a type for each function. Return the type values of all objects, with elements
-    of 4 bytes if there are too many types for 2."""
+    of 4 bytes if there are too many types for 2. `tables`: the functions of all modules."""
     value = names.function << 1
     indices = list(find_places(search.types, value))
     data, _ = engine.gather(pieces, [search.blocks.address(index) for index in indices], 8)
-    tables = [FunctionTable(memory, module) for module in program.modules]
     numbers: dict[int, int] = {}
     codes = array("Q", bytes(data))
     for code in dict.fromkeys(codes):

@@ -20,7 +20,6 @@ from findleaks.runtimes.go.code_types import CodeReader, CodeTypes
 from findleaks.runtimes.go.engine import HEADER, NO_HEADER, NONE, TypeSearch, find_places
 from findleaks.runtimes.go.moduledata import Program
 from findleaks.runtimes.go.packages import is_library
-from findleaks.runtimes.go.pclntab import FunctionTable
 from findleaks.runtimes.go.receivers import Receivers
 from findleaks.runtimes.go.span_table import ObjectSpans
 from findleaks.runtimes.go.spans import smaller_sizes
@@ -59,7 +58,7 @@ class CodeObjects:
     ) -> None:
         self._memory, self._engine, self._program, self._names = memory, engine, program, names
         self._spans, self._stacks, self._has_headers = spans, stacks, has_headers
-        self._tables = [FunctionTable(memory, module) for module in program.modules]
+        self._tables = stacks.tables
         receivers, most = Receivers(program.types, names, spans.sizes), min(max(_LEAST_CODE, _CODE * untyped), _MOST_CODE)
         self._reader = CodeReader(memory, program, names, self._tables, receivers, most)
         self._variables = list(variables)

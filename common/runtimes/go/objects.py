@@ -127,9 +127,7 @@ class HeapObjects:
         known = self.names.register(addresses)
         known_objects = [(one.address, self.names.map_value(one.type)) for one in self.variable_maps if one.type]
         known_objects += [(one.contents, self.names.map_contents_value(one.type)) for one in self.stack_maps if one.type]
-        known_objects += ShapeReader(
-            self._memory, self._engine, self._program, self.names, self.blocks, spans, self.stacks.structures
-        ).read()
+        known_objects += ShapeReader(self._memory, self._engine, self._program, self.names, self.blocks, spans, self.stacks).read()
         structure = self._program.types.find("runtime.g")
         if structure is not None:
             known_objects += zip(self.stacks.structures, repeat(self.names.value(structure)))
@@ -161,7 +159,7 @@ class HeapObjects:
         while not search.run(self._engine, pieces, _SLICE):
             self._check()
         search = self._follow_code(search, pieces)
-        return name_functions(self._memory, self._engine, self._program, self.names, search, pieces), list(addresses)
+        return name_functions(self._engine, self.stacks.tables, self.names, search, pieces), list(addresses)
 
     def _follow_code(self, search: TypeSearch, pieces: Sequence[Piece]) -> TypeSearch:
         """Return a search that also has the types that code proves, if many objects have none."""

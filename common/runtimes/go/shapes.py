@@ -25,8 +25,8 @@ from findleaks.engine.terms import NO_BLOCK
 from findleaks.runtimes.go.code_references import variables_of_function
 from findleaks.runtimes.go.engine import NONE
 from findleaks.runtimes.go.moduledata import Program, list_types
-from findleaks.runtimes.go.pclntab import FunctionTable
 from findleaks.runtimes.go.span_table import ObjectSpans
+from findleaks.runtimes.go.stack_roots import StackRoots
 from findleaks.runtimes.go.type_table import TypeNames
 from findleaks.runtimes.go.types import CHAN
 from findleaks.target.interruptible import interruptible
@@ -43,7 +43,7 @@ _ROOT, _ENTRY = f"sync.indirect{_ANY}", f"sync.entry{_ANY}"
 
 class ShapeReader:
     """Finds objects by their contents. `blocks`: the objects of the heap, which are in `spans`.
-    `structures`: the addresses of all g structures."""
+    `stacks`: the functions of the program, and the addresses of all g structures."""
 
     def __init__(
         self,
@@ -53,12 +53,11 @@ class ShapeReader:
         names: TypeNames,
         blocks: Blocks,
         spans: ObjectSpans,
-        structures: Sequence[int],
+        stacks: StackRoots,
     ) -> None:
-        self._tables = [FunctionTable(memory, module) for module in program.modules]
         self._memory, self._engine, self._program, self._names = memory, engine, program, names
         self._types, self._blocks = program.types, blocks
-        self._spans, self._structures = spans, structures
+        self._spans, self._stacks = spans, stacks
 
     def read(self) -> Iterator[tuple[int, int]]:
         """Yield the address and the type value of each object that is recognised."""
@@ -113,7 +112,7 @@ class ShapeReader:
         )
         if first is None or channel is None or following is None:
             return
-        found = self._words_at([address + first for address in self._structures])
+        found = self._words_at([address + first for address in self._stacks.structures])
         for _ in range(_MOST_CHANNELS):
             records = [one for one in found if one]
             if not records:
@@ -142,7 +141,7 @@ class ShapeReader:
         if structure is None:
             return
         value = self._names.value(structure, is_array=True)
-        variables = (one for table in self._tables for one in variables_of_function(self._memory.target, table, "sync.poolCleanup"))
+        variables = (one for table in self._stacks.tables for one in variables_of_function(self._memory.target, table, "sync.poolCleanup"))
         for variable in dict.fromkeys(variables):
             place, count, room = self._memory.words(variable, 3) or (0, 0, 0)
             pools = self._memory.words(place, count) if place and 0 < count <= room <= _MOST_POOLS else None
