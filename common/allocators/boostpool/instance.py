@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from findleaks.allocators.base import Allocator, Heap, Problem
-from findleaks.allocators.boostpool.pools import Pool, PoolBlock
+from findleaks.allocators.boostpool.pools import Pool
 from findleaks.allocators.bulk import follow_lists
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State, run_states
@@ -40,7 +40,7 @@ class BoostPools(Allocator):
         name = symbol.name.removesuffix("::storage")[:_LONGEST] if symbol is not None else f"{one.address:#x}"
         return f"pool {name}"
 
-    def _walk(self, one: Pool, part: PoolBlock, blocks: Blocks) -> None:
+    def _walk(self, one: Pool, part: Range, blocks: Blocks) -> None:
         blocks.append_runs(array("Q", [part.start, one.chunk, one.chunk, (part.end - part.start) // one.chunk, 0, _USED]))
 
     def heaps(self) -> Sequence[Heap]:
@@ -49,8 +49,7 @@ class BoostPools(Allocator):
     def mark_blocks(self, blocks: Blocks) -> None:
         for one in self.pools:
             chunks = sum(part.end - part.start for part in one.blocks) // one.chunk
-            parts = [Range(part.start, part.end) for part in one.blocks]
-            lists = follow_lists(self._target, self._engine, parts, [one.first] if one.first else [], chunks, chunks)
+            lists = follow_lists(self._target, self._engine, one.blocks, [one.first] if one.first else [], chunks, chunks)
             wrong = blocks.set_state(sorted(lists.nodes), State.FREE)
             reasons = [why for _, why in lists.problems] + [f"no chunk begins at {at:#x}" for at in wrong[:1]]
             for why in reasons:

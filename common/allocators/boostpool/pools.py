@@ -13,7 +13,6 @@ A pool with one block cannot be told from other data, so only pools with several
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from heapq import nlargest
 from itertools import repeat
@@ -27,8 +26,9 @@ from findleaks.allocators.memory import Memory
 from findleaks.allocators.search import find_records
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
-from findleaks.target.base import Target
+from findleaks.target.base import Range, Target
 from findleaks.target.interruptible import interruptible
+from findleaks.target.ranges import range_at
 from findleaks.value_classes import NamedTuple
 
 _LEAST, _GREATEST, _MOST = 256, 1 << 40, 1 << 30
@@ -42,38 +42,32 @@ _TAIL = 24  # bytes at the end of a block that are read
 _CHECKED = 1 << 16  # blocks between two checks for Ctrl-C
 
 
-class PoolBlock(NamedTuple):
-    """A block of a pool: [start, end) is divided into chunks."""
-
-    start: int
-    end: int
-
-
 class Pool(NamedTuple):
     """A pool at `address` with chunks of `chunk` bytes. `first`: the first free chunk, or 0.
-    `newest`: the address of the first block in its list. `blocks`: all of them, ascending."""
+    `newest`: the address of the first block in its list. `blocks`: the part of each block that is
+    divided into chunks, ascending."""
 
     address: int
     chunk: int
     first: int
     newest: int
-    blocks: Sequence[PoolBlock]
+    blocks: Sequence[Range]
 
 
 class BlockList(NamedTuple):
-    """The blocks in the list of a pool, ascending. `newest`: the address of the first one in the
-    list; it has `size` bytes. `divisor`: the greatest common divisor of the bytes that are divided
-    into chunks."""
+    """The list of the blocks of a pool. `newest`: the address of the first one in the list; it has
+    `size` bytes. `blocks`: the part of each block that is divided into chunks, ascending.
+    `divisor`: the greatest common divisor of the bytes of these parts."""
 
     newest: int
     size: int
-    blocks: Sequence[PoolBlock]
+    blocks: Sequence[Range]
     divisor: int
 
     def is_chunk(self, address: int, chunk: int) -> bool:
         """Whether a chunk begins at an address, if chunks have `chunk` bytes."""
-        at = bisect_right(self.blocks, (address, 1 << 64)) - 1
-        return at >= 0 and address < self.blocks[at].end and (address - self.blocks[at].start) % chunk == 0
+        part = range_at(self.blocks, address)
+        return part is not None and (address - part.start) % chunk == 0
 
 
 def find_pools(target: Target, engine: Engine, blocks: Blocks) -> list[Pool]:
@@ -135,13 +129,13 @@ def _follow(memory: Memory, blocks: Blocks, start: int, size: int, seen: set[int
     """Return the list of blocks that begins with the one at `start`. Return None if it does not end
     with a last block, or contains one of `seen`: a block is in one list, so that the time is
     limited."""
-    found, newest, divisor = list[PoolBlock](), start, 0
+    found, newest, divisor = list[Range](), start, 0
     while start:
         if start in seen or not is_link(blocks, start, size):
             return None
         seen.add(start)
         end = start + size - TRAILER
-        found.append(PoolBlock(start, end))
+        found.append(Range(start, end))
         divisor = gcd(divisor, end - start)
         link = read_link(memory, start, size)
         if link is None or (not link[0] and link != END):

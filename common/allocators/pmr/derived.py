@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
-from findleaks.target.base import Piece, Range, Target
-from findleaks.target.ranges import nonzero_pieces
+from findleaks.target.base import Piece, Target
+from findleaks.target.ranges import nonzero_pieces, region_at
 
 _NAME, _BASE = 8, 16  # offsets in type information
 _LEVELS, _LONGEST = 4, 256  # levels of derived classes, and bytes of a name
@@ -38,9 +38,8 @@ def find_derived_tables(target: Target, engine: Engine, info: int) -> Iterator[i
 
 def _read_constants(target: Target) -> Iterator[Piece]:
     """Yield the memory of loaded files that is not code."""
-    files = [Range(module.start, module.end) for module in target.modules()]
     for region in target.regions():
-        if region.readable and not region.executable and any(one.start <= region.start < one.end for one in files):
+        if region.readable and not region.executable and region_at(target.modules(), region.start) is not None:
             yield from nonzero_pieces(target, region.start, region.end)
 
 

@@ -15,7 +15,6 @@ obstacks claim the same chunk, its objects end at the greatest `next_free`."""
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from heapq import nlargest
@@ -26,8 +25,9 @@ from findleaks.allocators.memory import Memory
 from findleaks.allocators.search import find_records
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
-from findleaks.target.base import Target
+from findleaks.target.base import Range, Target
 from findleaks.target.interruptible import interruptible
+from findleaks.target.ranges import range_at
 from findleaks.value_classes import NamedTuple
 
 CHUNK_HEADER = 2  # words of a chunk before its objects: limit, prev
@@ -115,12 +115,11 @@ class ObstackReader:
         )
 
     @cached_property
-    def _code(self) -> Sequence[tuple[int, int]]:
-        return [(region.start, region.end) for region in self._target.regions() if region.executable]
+    def _code(self) -> Sequence[Range]:
+        return [Range(region.start, region.end) for region in self._target.regions() if region.executable]
 
     def _is_code(self, address: int) -> bool:
-        at = bisect_right(self._code, (address, 1 << 64)) - 1
-        return at >= 0 and address < self._code[at][1]
+        return range_at(self._code, address) is not None
 
     def _follow(self, head: int, seen: set[int], damaged: list[Problem]) -> Iterator[int]:
         """Yield the chunks of an obstack. A chunk belongs to one obstack, so that the time is
