@@ -11,7 +11,7 @@ from typing import Optional
 from findleaks.errors import TargetError, UnreadableMemory
 from findleaks.target import elf
 from findleaks.target.arch import ARCHES, Arch
-from findleaks.target.base import MappedMemory, Module, Range, Region
+from findleaks.target.base import MappedMemory, Module, Range, Region, Target
 from findleaks.target.files import FilePlace, file_state
 from findleaks.target.notes import Mapping
 from findleaks.target.ranges import merge_ranges, region_at
@@ -283,3 +283,9 @@ def _mini_debug_info(packed: bytes) -> list[elf.Table]:
         return elf.tables_of_file(inner, elf.header(inner))
     except (lzma.LZMAError, TargetError):
         return []
+
+
+def program_module(target: Target) -> Optional[Module]:
+    """Return the module of the program's file; None if it is not known."""
+    path = target.exe_path.removesuffix(DELETED)
+    return next((module for module in target.modules() if module.path.removesuffix(DELETED) == path), None)

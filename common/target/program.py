@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from findleaks.target.base import Target
-from findleaks.target.modules import DELETED
+from findleaks.target.modules import DELETED, program_module
 
 
 def program_name(target: Target) -> str:
@@ -17,6 +17,5 @@ def program_name(target: Target) -> str:
 
 def identify_program(target: Target) -> tuple[str, str]:
     """Return the program's name and its build id; each is "" if it is not known."""
-    path = target.exe_path.removesuffix(DELETED)
-    build_id = next((module.build_id for module in target.modules() if module.path.removesuffix(DELETED) == path), "")
-    return program_name(target), build_id
+    module = program_module(target)
+    return program_name(target), module.build_id if module is not None else ""

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from findleaks.allocators.memory import Memory
-from findleaks.target.modules import DELETED
+from findleaks.target.modules import program_module
+from findleaks.target.ranges import region_at
 
 if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
@@ -43,11 +44,12 @@ def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runti
 def _imports_obstacks(target: Target) -> bool:
     """Whether the program imports a function of obstacks. The names of imported functions are in
     its first segment."""
-    path = target.exe_path.removesuffix(DELETED)
-    start = next((module.start for module in target.modules() if module.path.removesuffix(DELETED) == path), 0)
-    region = next((one for one in target.regions() if one.start <= start < one.end), None)
-    end = min(region.end, start + _MOST_NAMES) if region is not None else 0
-    return any(bytes(piece.data).find(_IMPORTED) >= 0 for piece in target.pieces(start, end))
+    module = program_module(target)
+    region = region_at(target.regions(), module.start) if module is not None else None
+    if region is None or module is None:
+        return False
+    end = min(region.end, module.start + _MOST_NAMES)
+    return any(bytes(piece.data).find(_IMPORTED) >= 0 for piece in target.pieces(module.start, end))
 
 
 def _has_usual_chunks(target: Target, blocks: Blocks) -> bool:
