@@ -29,7 +29,8 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from functools import partial
 from typing import Optional
 
 from findleaks.engine import shared
@@ -199,9 +200,9 @@ def learn_conventions(
         interiors.count(keys[at : at + budget])
     found = candidates(interiors.rows(max(MIN_BLOCKS_A_SIZE, len(keys) >> MIN_SHARE_BITS)))
     rules = rules_of(found, _count_held(interiors, found, len(blocks), budget, report), word) if found else []
-    behind_length = (0, LENGTH_BYTES)
-    if behind_length not in rules and any(one.common and one.offset == LENGTH_BYTES for one in found):
-        rules += [behind_length] * _begin_with_length(blocks, keys, fits)
+    is_common = any(one.common and one.offset == LENGTH_BYTES for one in found)
+    if is_common and (0, LENGTH_BYTES) not in rules and _have_length(blocks, keys, fits):
+        rules.append((0, LENGTH_BYTES))
     rules = sorted({*rules, *known})
     sample = list(_sample_pointers(blocks, keys, frozenset(rules), fits, has_elements))
     unexplained = _by_content(sample, len(keys))
@@ -245,26 +246,35 @@ def _count_held(
     return dict(zip([*sizes, 0], counts)).__getitem__
 
 
+def _find_behind_length(keys: Sequence[int]) -> list[int]:
+    """Return the indices of possible blocks with a pointer behind their first word, which may be
+    their length. Of many keys, only each one at a distance of `_step` is examined."""
+    return [key >> 32 for key in keys[:: _step(keys)] if key & MAX_OFFSET == LENGTH_BYTES]
+
+
+def _step(items: Sized) -> int:
+    return max(1, len(items) // _SEARCHED)
+
+
+def _begins_with_length(blocks: Blocks, fits: HeuristicMatcher, index: int) -> bool:
+    return bool(fits(blocks.address(index), blocks.size(index), LENGTH_BYTES) & Heuristic.LENGTH64)
+
+
 def _exclude_members(graph: Graph, blocks: Blocks, keys: Sequence[int], fits: HeuristicMatcher) -> HeuristicMatcher:
     """Return `fits`, but no heuristic fits a length at the start of a block if such lengths are
     members of structs.
 
     The program then refers to more than a third of the blocks that begin with their length by their
     start. A pointer behind the length may be an old one, and the block may be leaked."""
-
-    def begins_with_length(index: int) -> bool:
-        return bool(fits(blocks.address(index), blocks.size(index), LENGTH_BYTES) & Heuristic.LENGTH64)
-
-    step = max(1, len(keys) // _SEARCHED)
-    possible = [key >> 32 for key in keys[::step] if key & MAX_OFFSET == LENGTH_BYTES]
-    possible = [index for index in possible if blocks.size(index) >= _LEAST_LENGTH]
+    begins_with_length = partial(_begins_with_length, blocks, fits)
+    possible = [index for index in _find_behind_length(keys) if blocks.size(index) >= _LEAST_LENGTH]
     sample = possible[:: max(1, len(possible) // SAMPLE)]
     fitting = list(filter(begins_with_length, sample))
     if not fitting:
         return fits
-    kinds, sizes, apart = graph.kinds(), {blocks.size(index) for index in fitting}, max(1, len(blocks) // _SEARCHED)
+    kinds, sizes, apart = graph.kinds(), {blocks.size(index) for index in fitting}, _step(blocks)
     reachable = [index for index in range(0, len(blocks), apart) if kinds[index] == Kind.REACHABLE and blocks.size(index) in sizes]
-    with_header = step * len(possible) * len(fitting) / len(sample)
+    with_header = _step(keys) * len(possible) * len(fitting) / len(sample)
     if with_header >= MIN_HELD_SHARE * (with_header + apart * sum(map(begins_with_length, reachable))):
         return fits
 
@@ -276,13 +286,13 @@ def _exclude_members(graph: Graph, blocks: Blocks, keys: Sequence[int], fits: He
     return fits_without_length
 
 
-def _begin_with_length(blocks: Blocks, keys: Sequence[int], fits: HeuristicMatcher) -> bool:
+def _have_length(blocks: Blocks, keys: Sequence[int], fits: HeuristicMatcher) -> bool:
     """Return whether the possible blocks with a pointer behind their first word begin with their
     lengths. This is proof enough for a common offset, although other parts of the program refer to
     most blocks of the same sizes by their start, as CPython does beside SQLite."""
-    sample = [key for key in keys[:: max(1, len(keys) // _SEARCHED)] if key & MAX_OFFSET == LENGTH_BYTES]
-    sample = sample[:: max(1, len(sample) // SAMPLE)]
-    fitting = sum(bool(fits(blocks.address(key >> 32), blocks.size(key >> 32), LENGTH_BYTES) & Heuristic.LENGTH64) for key in sample)
+    possible = _find_behind_length(keys)
+    sample = possible[:: max(1, len(possible) // SAMPLE)]
+    fitting = sum(_begins_with_length(blocks, fits, index) for index in sample)
     return len(sample) >= MIN_BLOCKS and fitting >= MIN_SHARE * len(sample)
 
 
