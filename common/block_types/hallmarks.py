@@ -173,9 +173,6 @@ class Hallmarks:
         width, at = _BYTES.get(test.kind, 8), first + test.place[0]
         if at + width > size:
             return False
-        if test.bounds and len(test.place) == 1 and at + width <= len(head):
-            number = int.from_bytes(head[at : at + width], self._memory.arch.byteorder)
-            return any(low <= number <= high for low, high in test.bounds)
         start = address + first
         place = self._address(start, test.place)
         if place is None:
@@ -187,9 +184,10 @@ class Hallmarks:
         if test.kind == "text":
             text = self._text(start, test.place)
             return bool(text) and matches(test.values, text)
-        data = self._memory.read(place, width)
+        in_head = len(test.place) == 1 and at + width <= len(head)
+        data = head[at : at + width] if in_head else self._memory.read(place, width)
         number = int.from_bytes(data, self._memory.arch.byteorder)
-        return bool(data) and any(low <= number <= high for low, high in self._values(test, start))
+        return bool(data) and any(low <= number <= high for low, high in test.bounds or self._values(test, start))
 
     def _values(self, test: Test, start: int) -> Iterator[tuple[int, int]]:
         return (_bounds(value.strip(), lambda place: self._word(start, place), start) for value in test.values.split("|"))
