@@ -72,7 +72,7 @@ def report(name: str, target: Sequence[str], runs: int) -> bool:
 def _cpu_seconds(words: Sequence[str]) -> float:
     """Return the CPU seconds of `find` with these arguments of PROGRAM, in one thread."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, "-c", PROGRAM, *words], check=False, capture_output=True, env={**os.environ, "FINDLEAKS_THREADS": "1"})
+    subprocess.run([sys.executable, "-c", PROGRAM, *words], check=True, capture_output=True, env={**os.environ, "FINDLEAKS_THREADS": "1"})
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
