@@ -117,8 +117,8 @@ def _read_links(target: Target, engine: Engine, blocks: Blocks) -> Mapping[int, 
 
 
 def _read_large(memory: Memory, blocks: Blocks, start: int, size: int) -> Optional[tuple[int, int]]:
-    """Return what `_read_links` returns for a block that malloc has mapped. Zeros follow the
-    requested bytes."""
+    """Return the requested size of a block that malloc has mapped, and the address of the next
+    block in its list; None if it has no such address. Zeros follow the requested bytes."""
     data = memory.read(start + size - PAGE, PAGE).rstrip(b"\0")
     data += bytes(-len(data) % 8)
     words = memory.arch.unpack(data[-16:])

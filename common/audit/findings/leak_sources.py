@@ -87,8 +87,8 @@ def _describe_live(count: int, owned: int) -> str:
 
 
 def describe_calls(session: Session, leak: Leak, facts: dict[str, object]) -> str:
-    """Return a sentence about the places in the program that may have allocated the leaked blocks,
-    with a space before it; "" if unknown. Adds them to `facts`."""
+    """Return a sentence about the places in the program that may have allocated the leaked blocks;
+    "" if no place is known. The sentence begins with a space. Adds the places to `facts`."""
     is_text = leak.hint.startswith('"')
     calls = [(one.name, call) for one in session.runtimes for call in one.allocating_calls(is_text)]
     if not calls:

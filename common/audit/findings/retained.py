@@ -360,10 +360,10 @@ def _describe_managed_path(session: Session, most: int, count: int, facts: dict[
 def _describe_native_path(
     session: Session, most: int, count: int, facts: dict[str, object]
 ) -> Optional[tuple[str, list[str], tuple[str, ...]]]:
-    """Return the same if a managed object that was collected may have owned the blocks: the path to
-    one of them leads through a native structure, and a class with a similar name has no live
-    objects. Return None otherwise. Longer paths from live objects may lead through stale words of
-    such structures."""
+    """Return what `_describe_managed_path` returns, if a managed object that was collected may have
+    owned the blocks: the path to one of them leads through a native structure, and a class with a
+    similar name has no live objects. Return None otherwise. Longer paths from live objects may lead
+    through stale words of such structures."""
     from findleaks.audit.block_type import find_block_type
     from findleaks.audit.findings.leak_sources import describe_collected_owners, list_source_remedies
     from findleaks.audit.managed_holder import list_blocks_of_size

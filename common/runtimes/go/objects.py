@@ -282,7 +282,8 @@ class HeapObjects:
 
     @cached_property
     def stack_maps(self) -> list[GoMap]:
-        """The same of maps whose heads are on stacks: local variables that do not escape."""
+        """Large maps, and smaller ones of known types, whose heads are on stacks: local variables
+        that do not escape."""
         return find_stack_maps(self._map_reader(reads_small=True), self._memory, self._engine, self.blocks, self.stacks, self.spans)
 
     def large_maps(self) -> list[GoMap]:

@@ -22,7 +22,7 @@ _METHOD = re.compile(r"(?P<path>.+)\.\(\*(?P<type>\w+)\)\.\w+")
 # Bytes of type descriptors that are searched, for all types together. In a program of usual size,
 # this is enough for about 100 types.
 _MOST_SEARCHED = 256 << 20
-_MOST_LARGER = 8  # types that begin with a type, and are examined
+_MOST_LARGER = 8  # examined types whose first field or element has the type
 
 
 class Receivers:

@@ -166,7 +166,7 @@ class Types:
                     yield one
 
     def iterate_larger(self, one: Type) -> Iterator[Type]:
-        """Yield structures and arrays that begin with a value of this type. Searches all
+        """Yield structures and arrays whose first field or element has this type. Searches all
         descriptors once, and again for each structure."""
         for place in self._iterate_places(one.address):
             array = self.at(place - HEADER)
@@ -181,7 +181,7 @@ class Types:
                     yield structure
 
     def _iterate_places(self, value: int) -> Iterator[int]:
-        """Yield the addresses of words in the sections that have this value."""
+        """Yield the addresses in the sections at which a word has this value."""
         for section in self.sections:
             content = self._memory.read(section.start, min(section.end - section.start, _MAX_SECTION))
             for place in occurrences(content, value.to_bytes(_WORD, self._memory.arch.byteorder)):

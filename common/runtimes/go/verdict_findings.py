@@ -146,7 +146,7 @@ def find_small_retainer(graph: GoGraph, runtime: str, types: Sequence[Type], kno
     what the runtime itself retains are left out. See find_retainer."""
     for one in find_retainer(graph, runtime, types, known, _LEAST_HELD):
         path = f"{one.facts.get('root')} {one.facts.get('path')}"
-        # Objects of a pool, and of the runtime, may be most of those of any small program.
+        # In a small program, most objects may belong to a pool or to the runtime.
         is_other = not (_POOL in path or _OF_RUNTIME.search(path)) and 2 * one.weight >= _LEAST_HELD
         if is_other or any(part in path for part in _REMEDIES if part != _POOL):
             yield one

@@ -87,8 +87,8 @@ class References(NamedTuple):
 
     @property
     def are_addresses(self) -> bool:
-        """Whether each word of native memory that refers to an object is the address of the object.
-        With colors it is not, and it may be the previous address of a moved object."""
+        """Whether each reference in native memory is the address of an object. A reference with
+        colors is not, and another one may be the previous address of a moved object."""
         return self.colors.place == NONE and not self.colors.young.before
 
     def decode(self, value: int) -> int:

@@ -16,9 +16,9 @@ from findleaks.runtimes.pool_tree import PoolNode, Words, add_up, find_alike_poo
 from findleaks.target.base import Range, Target
 from findleaks.target.program import program_name
 
-KIND, CHUNK, UNNAMED = "obstack", "obstack chunk", "(no variable)"
-"""Types of obstacks that are not variables, and of chunks that belong to no obstack; the name of an
-obstack that is not a variable."""
+KIND = "obstack"  # type of an obstack's chunks; the name of its variable follows, if it is in one
+CHUNK = "obstack chunk"  # type of chunks that belong to no obstack
+UNNAMED = "(no variable)"  # name of an obstack that is not in a variable
 WORDS = Words("obstack", "obstack", "obstacks", "all obstacks")
 REMEDIES = ("pass the first object that is no longer needed to obstack_free, which also frees all later ones",)
 
@@ -77,7 +77,7 @@ class Obstacks(Runtime):
         return [Type(name, count, total, {"used": used, "free": total - used}) for name, (count, total, used) in sums.items()]
 
     def object_types(self) -> Optional[ObjectTypes]:
-        """Return the obstack of each chunk."""
+        """Return the types of chunks: each has the name of its obstack."""
         names = [*dict.fromkeys(self._names.values()), CHUNK]
         numbers = {name: number for number, name in enumerate(names)}
         types = array("I", [NO_OBJECT]) * len(self._blocks)

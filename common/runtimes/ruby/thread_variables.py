@@ -39,8 +39,8 @@ _HEAD, _NATIVE_WORDS = 40, 4
 rb_native_thread; number of words that are read of a rb_native_thread."""
 
 _FIRST, _PLACES, _STORAGE = 4, 9, 4
-"""Least index, and one more than the largest index, of the thread in the words of a context; index
-of the storage after the thread."""
+"""The address of the thread is word _FIRST of a context, or one of the words up to _PLACES - 1. The
+fiber's storage is _STORAGE words after it."""
 
 _FIBER_WORDS = 64  # at the beginning of a fiber, among which are the first words of its context
 

@@ -299,8 +299,8 @@ class Finder:
             yield from self._name_all(f"{self._values.class_name(klass)}.", "variables", klass, members, of_many)
 
     def _find_common(self, found: Iterable[Sequence[Member]]) -> frozenset[int]:
-        """Return the serial numbers of the names that COLLECTED or more classes have for an object,
-        such as the constant DATA of classes that the program generates."""
+        """Return the serial numbers of names under which COLLECTED or more classes refer to an
+        object, such as the constant DATA of classes that the program generates."""
         counts = Counter(one.serial for members in found for one in members if is_object(one.value))
         return frozenset(serial for serial, number in counts.items() if number >= COLLECTED)
 
