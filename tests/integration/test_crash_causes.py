@@ -170,6 +170,13 @@ def test_a_pointer_that_an_exception_handler_frees(others: Path, tmp_path: Path)
     assert re.search(r"The pointer was loaded from first\S* \(crash_origins, data\)\.$", found["cause"]), found["cause"]
 
 
+def test_a_function_that_may_jump_to_another_one(others: Path, tmp_path: Path) -> None:
+    """The address of the other function is in a register, as in calls of virtual functions at the end of a function."""
+    core, _ = run_until_crash([str(others), "passed"], tmp_path)
+    found = json.loads(run_cli("verdict", "--json", str(core)).stdout)["findings"][0]
+    assert re.fullmatch(r"The null pointer, in rdi, was loaded from first\S* \(crash_origins, data\)\.", found["cause"]), found["cause"]
+
+
 @pytest.mark.parametrize("word", ["base", "table"])
 def test_an_index_in_the_place_of_a_pointer(word: str, others: Path, tmp_path: Path) -> None:
     core, _ = run_until_crash([str(others), word], tmp_path)
