@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
+from findleaks.audit.crash.differences import is_difference_of_numbers
 from findleaks.audit.crash.value_origin import Origin, Tracer
 from findleaks.disasm.capstone_loader import CapstoneMissing
 from findleaks.disasm.instruction import NONE, Instruction
@@ -311,7 +312,14 @@ class _FaultReader:
             for one in self._target.regions():
                 if one.start - _NEAR <= address < one.end + _NEAR or one.start - _FAR <= index < one.end + _FAR:
                     return False
-        return register == NONE or not self._tracer.reader.subtracts(self._tracer.frames[0].pc, register)
+        if register == NONE or not self._tracer.reader.subtracts(self._tracer.frames[0].pc, register):
+            return True
+        return is_difference_of_numbers(self._tracer, 0, register, self._may_be_pointer)
+
+    def _may_be_pointer(self, value: int) -> bool:
+        """Whether a value is near a mapping. Small numbers must be nearer to it."""
+        distance = _NEAR if _is_narrow(value) else _FAR
+        return any(one.start - distance <= value < one.end + distance for one in self._target.regions())
 
     def _is_mapped(self, address: int) -> bool:
         region = region_at(self._target.regions(), address)
