@@ -22,6 +22,7 @@ from findleaks.audit.crash.fortified import OVERFLOW, find_failed_check
 from findleaks.audit.crash.freed_object import FreedObject, find_freed_object
 from findleaks.audit.crash.last_words import read_last_words
 from findleaks.audit.crash.nearby_memory import NearbyMemory, find_nearby_memory, first_block
+from findleaks.audit.crash.overwritten_base import find_sibling_word
 from findleaks.audit.crash.pointer_source import Place, PointerSource, describe_place, describe_source, text_around
 from findleaks.audit.crash.released_pointer import ReleasedPointer, find_released_pointer
 from findleaks.audit.crash.rust_panic import ALLOCATION_FAILURES, RustPanic, is_panic_frame
@@ -141,6 +142,8 @@ def read_crash(session: Session) -> Optional[Crash]:
     fault = find_fault(target, tracer, first.number, first.code, address)
     released = find_released_pointer(tracer, stack.unwinder, frames) if not words.is_language_error else None
     origin = released.origin if released is not None else fault.origin if fault is not None else None
+    if origin is None and released is None and fault is not None and fault.siblings is not None:
+        origin = find_sibling_word(session, fault.siblings, fault.value)
     is_below = address is not None and not is_jump and 0 < first.sp - address + RED_ZONE < BELOW and _is_guarded(target, address)
     own = frames[is_jump:]
     is_past = address is not None and _is_past_stack(target, first.sp, address)

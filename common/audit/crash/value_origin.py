@@ -65,7 +65,7 @@ class Tracer:
         """`frames`, `registers`: the thread's frames and their registers, from the interrupted
         frame on. `exact`: the index of the outermost frame all of whose registers are known. It is
         1 after a call of an address that is not code, else 0."""
-        self.target, self.frames = target, frames
+        self.target, self.unwinder, self.frames = target, unwinder, frames
         self.reader = CodeReader(target, unwinder)
         self._memory, self.thread_pointer, self._exact = Memory(target), thread_pointer, exact
         self._registers, self._names = registers, target.arch.dwarf_registers
@@ -89,6 +89,10 @@ class Tracer:
         values = {self._names[number]: value for number, value in known.items() if 0 <= number < len(self._names)}
         wanted = range(len(GENERAL)) if level <= self._exact else (*CALLEE_SAVED, RSP)
         return {number: values[GENERAL[number]] for number in wanted if GENERAL[number] in values}
+
+    def innermost_registers(self) -> Mapping[int, int]:
+        """Return the registers of the interrupted frame, by DWARF number, of any architecture."""
+        return self._registers[0].registers if self._registers else {}
 
     def value(self, level: int, register: int) -> Optional[int]:
         """Return the value of a register at the place; None if it is unknown."""
