@@ -61,7 +61,8 @@ def find_equal_words(session: Session, fault: Optional[Fault], address: Optional
 
 
 def _search(session: Session, low: int, high: int) -> list[tuple[int, int]]:
-    """Return the addresses and values of words with a value in [low, high], at most _MOST + 1."""
+    """Return the addresses and values of words with a value in [low, high] that is not a mapped
+    address, at most _MOST + 1."""
     target = session.target
     main = [Range(region.start, region.end) for region in target.regions() if region.name.startswith("[stack")]
     # glibc has a copy of the key in its data.
@@ -72,7 +73,10 @@ def _search(session: Session, low: int, high: int) -> list[tuple[int, int]]:
     for piece in session.pieces(memory, "searching for a pointer", dead=True):
         for place in session.engine.search(piece, low, high + 1):
             at = place - piece.address
-            found.append((place, int.from_bytes(piece.data[at : at + word], order)))
+            one = int.from_bytes(piece.data[at : at + word], order)
+            # A pointer to mapped memory before the address has nothing to do with it.
+            if region_at(target.regions(), one) is None:
+                found.append((place, one))
             if len(found) > _MOST:
                 return found
     return found
