@@ -110,7 +110,8 @@ def _find_operand(tracer: Tracer, code: _Code, address: int) -> Optional[Access]
 
 class _Code:
     """The instructions of a function that ran one after the other, up to the one at `place`.
-    `steps` has only this one if the others are unknown. `registers` has the values of the registers there."""
+    `steps` has only this one if the others are unknown. `registers` has the values of the registers
+    there."""
 
     def __init__(self, tracer: Tracer, level: int, place: int) -> None:
         self._target, self._unwinder, self._level = tracer.target, tracer.unwinder, level
@@ -152,7 +153,7 @@ class _Code:
             return None
         base = source.copied
         # ldp loads both words at once.
-        changes = [at for at in range(last, end) if _changed(self.steps[at][1]) & 1 << base]
+        changes = [at for at in range(last, end) if _find_changes(self.steps[at][1]) & 1 << base]
         other = self._source(changes[0], base) if len(changes) == 1 else None
         value = self.registers.get(base)
         if base in (register, _SP) or other is None or not other.loads or other.copied != base or value is None:
@@ -217,7 +218,7 @@ class _Code:
         if they change it otherwise."""
         added = 0
         for _, one in self.steps[at:-1]:
-            if not _changed(one) & 1 << register:
+            if not _find_changes(one) & 1 << register:
                 continue
             if one.kills != 1 << register or one.copied != register or one.loads or one.constant is None:
                 return None
@@ -225,17 +226,17 @@ class _Code:
         return added
 
     def _last_write(self, at: int, register: int) -> Optional[int]:
-        return next((index for index in range(at - 1, -1, -1) if _changed(self.steps[index][1]) & 1 << register), None)
+        return next((index for index in range(at - 1, -1, -1) if _find_changes(self.steps[index][1]) & 1 << register), None)
 
     def _source(self, at: int, register: int) -> Optional[_Source]:
         insn, one = self.steps[at]
         if insn.insn_name() in _LOADS:
-            return self._loaded(insn, register)
+            return self._read_load(insn, register)
         if one.kills != 1 << register or (one.constant is None and one.copied < 0):
             return None
         return _Source(one.constant or 0, one.copied, one.loads)
 
-    def _loaded(self, insn: Any, register: int) -> Optional[_Source]:
+    def _read_load(self, insn: Any, register: int) -> Optional[_Source]:
         operands = [one for one in insn.operands if one.type == _REGISTER]
         place = next((one.mem for one in insn.operands if one.type == _MEMORY), None)
         base = self.number(place.base) if place is not None else -1
@@ -292,6 +293,6 @@ class _Code:
             yield insn, effect(insn) if insn.id else Effect(insn.address, _SIZE, 0, 0, "unknown")
 
 
-def _changed(one: Effect) -> int:
+def _find_changes(one: Effect) -> int:
     """Return the mask of the registers that an instruction may change."""
     return _AFTER_CALL if one.flow == "call" else _MASK if one.flow in ("unknown", "system") else one.changed
