@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Optional, cast
 
 from findleaks.allocators.mapped import TYPE
-from findleaks.audit.block_contents import find_hint
+from findleaks.audit.block_contents import find_hint, find_text
 from findleaks.audit.block_type import describe_block_type, find_object_type
 from findleaks.audit.conventions import describe_structure_of_block
 from findleaks.audit.disguises import disguised_references
@@ -328,7 +328,10 @@ class Describer:
             return f"contains {buffers}"
         beginning = find_hint(self.session, region.start, region.size)
         function = find_stack_function(self.session, region.start, region.end)
-        return f"contains a stack of {function}" if function else f"begins with {beginning}" if beginning else ""
+        if function or beginning not in ("", "zeros"):
+            return f"contains a stack of {function}" if function else f"begins with {beginning}"
+        text = find_text(self.session, region.start, region.size)
+        return f"contains {text}" if text else f"begins with {beginning}" if beginning else ""
 
     def _describe_managed(self, address: int) -> str:
         """Return "; Python object: dict" if a managed runtime has an object at the address, else

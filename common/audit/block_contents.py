@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from re import Pattern
@@ -11,12 +12,15 @@ from findleaks.audit.block_type import find_block_type
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Kind, State
 from findleaks.errors import UnreadableMemory
+from findleaks.formatting import number, shorten
 from findleaks.session import Session
 
 WORDS = 128  # words at the start of a block that are followed to other blocks
 WEAK_TYPES = ("function ", "code in ", "table ", "class ")
 """Prefixes of type names that describe only the first word of a block. These types are not C++
 classes, so blocks of other types may begin with the same word."""
+# Text that ends with a zero byte, and is longer than a number could be
+_TEXT = re.compile(rb"[ -~]{8,}\0")
 HINT = 64  # bytes at the start of a block in which text is searched
 SampleKey = tuple[Kind, int, bool]  # kind, size, whether indirect blocks are below
 SAMPLES = 8  # blocks of a group that are compared
@@ -119,6 +123,17 @@ def find_hint(session: Session, start: int, size: int) -> str:
         return session.types.hint(session.target.read(start, min(size, HINT)))
     except UnreadableMemory:
         return ""
+
+
+def find_text(session: Session, start: int, size: int) -> str:
+    """Return the first text in the first page of a mapping, with its offset: '"order 0" at offset
+    40'; "" if there is none."""
+    try:
+        data = bytes(session.target.read(start, min(size, session.target.arch.page)))
+    except UnreadableMemory:
+        return ""
+    found = _TEXT.search(data)
+    return f'"{shorten(found[0][:-1].decode("ascii"), HINT)}" at offset {number(found.start())}' if found is not None else ""
 
 
 def is_text(hint: str) -> bool:

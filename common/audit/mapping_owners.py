@@ -5,15 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from findleaks.audit.address_info import Describer
+from findleaks.audit.foreign_words import in_c_library
 from findleaks.audit.owner import Owner, OwnerSort
-from findleaks.formatting import join_words, size
+from findleaks.audit.references import is_live
+from findleaks.formatting import join_words, shorten, size
 from findleaks.session import Session
 from findleaks.target.base import Module, Range, Region
-from findleaks.target.ranges import intersection, merge_ranges, subtract
+from findleaks.target.ranges import intersection, merge_ranges, range_at, subtract
 from findleaks.target.runs import Runs
 
 _MOST_NAMED = 16  # mappings whose variables are searched
 _LEAST = 64 << 10  # bytes of the smallest such mapping
+_SHOWN = 4  # maximum number of places that refer to mappings in a sentence
 _MOST_WORDS = 2  # words that refer to a mapping; if there are more, none of them owns it
 
 
@@ -32,6 +36,34 @@ def find_mapping_owners(session: Session, taken: Iterable[Range]) -> Iterator[Ow
         verb = "refers" if len(named) == 1 else "refer"
         where = f"{size(region.size)}; {join_words(named)} {verb} to it" if named else size(region.size)
         yield Owner(OwnerSort.MAPPING, f"{what} at {region.start:#x}", where, 0, ranges)
+
+
+def describe_referrers(session: Session, mappings: Sequence[Range]) -> str:
+    """Return "pool.full (server, data) and queue (server, data) refer": the variables of modules
+    that refer to these mappings, or else the blocks in use that do; "" if there are none.
+    `mappings`: ascending."""
+    # The C library and the dynamic linker keep addresses of memory that they unmapped.
+    modules = [Range(module.start, module.end) for module in session.target.modules() if not in_c_library(module)]
+    variables = intersection(session.roots, merge_ranges(modules))
+    word, order = session.target.arch.word, session.target.arch.byteorder
+    for memory in (subtract(variables, mappings), session.heap_ranges()):
+        places: dict[str, None] = {}
+        for piece in session.pieces(memory, "searching for pointers to mappings"):
+            for place in session.engine.search(piece, mappings[0].start, mappings[-1].end):
+                at = place - piece.address
+                value = int.from_bytes(piece.data[at : at + word], order)
+                if len(places) <= _SHOWN and range_at(mappings, value) is not None and is_live(session, place, value):
+                    places[_describe_place(session, place)] = None
+        if places:
+            shown = [*list(places)[:_SHOWN], *(["others"] if len(places) > _SHOWN else [])]
+            return f"{join_words(shown)} {'refers' if len(shown) == 1 else 'refer'}"
+    return ""
+
+
+def _describe_place(session: Session, place: int) -> str:
+    """Return "queue (server, data)", or the description of the block that contains a word."""
+    found = Describer(session).answer(place)
+    return shorten(found.phrase if found.block is None else f"A {found.block.phrase()} at {found.block.address:#x}", 200)
 
 
 def _find_variables(session: Session, regions: Sequence[Region]) -> dict[int, Sequence[str]]:

@@ -189,20 +189,27 @@ def _find_inside(session: Session, writable: Sequence[Range]) -> Optional[Unread
 def _list_candidates(session: Session, writable: Sequence[Region]) -> Iterator[tuple[str, Iterable[Range], bool]]:
     """Yield names and ranges of unread memory, and whether they are pools. If ranges overlap, the
     overlap belongs to the first."""
-    target = session.target
     managed: list[Range] = []
     for runtime in session.runtimes:
         ranges = [piece for part in runtime.parts() if not part.inside for piece in part.ranges]
         managed += ranges
         if not runtime.lists_objects:
             yield f"{runtime.name}'s pools" if runtime.is_pools else f"{runtime.name} memory", ranges, runtime.is_pools
-    others = [Range(module.start, module.end) for module in target.modules()] + list(thread_stacks(target).values())
-    others = merge_ranges([*others, *managed])
-    named = [region for region in writable if not region.name.startswith("[stack")]
-    shared = [region for region in named if is_shared(region)]
-    yield "shared memory", subtract(_in_roots(session, shared), others), False
-    private = [region for region in named if region.anonymous]
-    yield "", subtract(_in_roots(session, private), others), False
+    shared = [region for region in writable if is_shared(region)]
+    yield "shared memory", subtract(_in_roots(session, shared), _list_known(session, managed)), False
+    yield "", list_unattributed(session, writable, managed), False
+
+
+def list_unattributed(session: Session, regions: Iterable[Region], managed: Iterable[Range] = ()) -> list[Range]:
+    """Return the parts of anonymous regions that no allocator or runtime owns, and that are no
+    stacks. `managed`: memory of runtimes."""
+    private = [region for region in regions if region.anonymous and not region.name.startswith("[stack")]
+    return subtract(_in_roots(session, private), _list_known(session, managed))
+
+
+def _list_known(session: Session, managed: Iterable[Range]) -> list[Range]:
+    modules = (Range(module.start, module.end) for module in session.target.modules())
+    return merge_ranges([*modules, *thread_stacks(session.target).values(), *managed])
 
 
 def _in_roots(session: Session, regions: Sequence[Region]) -> list[Range]:

@@ -14,6 +14,7 @@ from findleaks.target.arch import AARCH64, X86_64
 from findleaks.target.base import Target
 
 _STUB = 16  # bytes of a PLT entry (procedure linkage table)
+_JUMP_REGISTER = aarch64.number(17)  # x17, through which a PLT entry of AArch64 jumps
 
 
 def instructions_at(target: Target, address: int, size: int) -> Iterator[Instruction]:
@@ -53,7 +54,7 @@ def find_slot(target: Target, address: int) -> Optional[int]:
     it jumps to; None if no PLT entry is there. Raises CapstoneMissing."""
     for one in instructions_at(target, address, _STUB):
         # AArch64: adrp x16; ldr x17, [x16, ...]; add; br x17
-        is_jump = one.loads if target.arch.name == AARCH64.name else one.name == "jmp"
+        is_jump = one.loads and one.destination == _JUMP_REGISTER if target.arch.name == AARCH64.name else one.name == "jmp"
         if is_jump and one.base == RIP and one.displacement is not None:
             return one.displacement
         if one.name not in ("endbr64", "lea"):

@@ -170,6 +170,28 @@ def test_a_pointer_that_an_exception_handler_frees(others: Path, tmp_path: Path)
     assert re.search(r"The pointer was loaded from first\S* \(crash_origins, data\)\.$", found["cause"]), found["cause"]
 
 
+def test_a_function_that_may_jump_to_another_one(others: Path, tmp_path: Path) -> None:
+    """The address of the other function is in a register, as in calls of virtual functions at the end of a function."""
+    core, _ = run_until_crash([str(others), "passed"], tmp_path)
+    found = json.loads(run_cli("verdict", "--json", str(core)).stdout)["findings"][0]
+    assert re.fullmatch(r"The null pointer, in rdi, was loaded from first\S* \(crash_origins, data\)\.", found["cause"]), found["cause"]
+
+
+# By argument of the program: how the cause ends if the code of a loop does not show the origin of the pointer.
+LOOPS = {
+    "listed": r'only one word has this value: .*offset 8 of .* at {block}\. The memory there contains the text "GET /ind"\.',
+    "keyed": r"glibc writes into blocks when they are freed: \d+ free blocks? contains? it\. Probable cause: .* after it was freed\.",
+}
+
+
+@pytest.mark.parametrize("word", LOOPS)
+def test_a_pointer_that_a_loop_loaded(word: str, others: Path, tmp_path: Path) -> None:
+    _, found, printed = run(others, word, tmp_path)
+    assert re.search(rf"{LOOPS[word].format(**printed)}$", found["cause"] or ""), found["cause"]
+    equal = found["evidence"]["equal_words"]
+    assert equal["distance"] == 0 and (equal["freed_blocks_with_key"] > 0) == (word == "keyed")
+
+
 @pytest.mark.parametrize("word", ["base", "table"])
 def test_an_index_in_the_place_of_a_pointer(word: str, others: Path, tmp_path: Path) -> None:
     core, _ = run_until_crash([str(others), word], tmp_path)

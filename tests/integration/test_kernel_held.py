@@ -104,6 +104,8 @@ def test_what_cannot_be_read_is_named(running: cores.Running, own_core: Path) ->
             assert [note.startswith(f"any of the {lost} leaked blocks (") for note in found["notes"]] == [True] * rings(running)
             assert all(note.endswith("pointers cannot be read: 1 io_uring descriptor") for note in found["notes"])
             assert found["kernel"]["doubtful"]["blocks"] == lost * rings(running)
+            texts = [one["text"] for one in found.get("findings", ()) if one["finding"] == "lost"]
+            assert ["Requests in flight of 1 io_uring descriptor may refer" in text for text in texts] == [rings(running) == 1] * len(texts)
 
 
 def test_core_without_kernel_references_has_a_warning(running: cores.Running) -> None:

@@ -60,7 +60,7 @@ int main(int, char **words) {
     kept = text;
     fprintf(stderr, "numbers=%p shapes=%p orders=%p text=%p area=%p table=%p\n", (void *)numbers, (void *)shapes, (void *)orders.data(), text, area, (void *)table);
     if (!strcmp(word, "index")) return (int)read_number(numbers, 50000000);
-    if (!strcmp(word, "negative")) return (int)read_number(numbers, -50000000);
+   if (!strcmp(word, "subtracted")) { long read_back_from(char *, long, long); return (int)read_back_from((char *)numbers, 400 + nothing, 1L << 30); } if (!strcmp(word, "negative")) return (int)read_number(numbers, -50000000);
     if (!strcmp(word, "objects")) return (int)read_side(shapes, 40000000);
     if (!strcmp(word, "variable")) return read_table(1L << 28);
     if (!strcmp(word, "vector")) return (int)read_order(1UL << 24);
@@ -83,3 +83,5 @@ int main(int, char **words) {
     if (!strcmp(word, "distance")) { long found = area + (64 << 10) - (char *)numbers; asm volatile("movzbl (%1,%0), %k0" : "+r"(found) : "r"(numbers)); return (int)found; }
     return errno;
 }
+
+__attribute__((noipa)) long read_back_from(char *bytes, long length, long back) { return bytes[length - back]; }

@@ -30,7 +30,7 @@ DequeEnd, DequeStart, DequeEmpty, SetTable, Popped, Attribute, Heap = classes(
 Ended, Suspended, Coroutine, Cleared, Iterator, Detached = classes("Ended", "Suspended", "Coroutine", "Cleared", "Iterator", "Detached")
 Emptied, Global, Registered, Seen, Behind, Valued = classes("Emptied", "Global", "Registered", "Seen", "Behind", "Valued")
 Coded, Paused, Viewed, Counted, Spelled = classes("Coded", "Paused", "Viewed", "Counted", "Spelled")
-Teed, Matched, Running = classes("Teed", "Matched", "Running")
+Teed, Matched, Running, Accented = classes("Teed", "Matched", "Running", "Accented")
 
 
 def leaked(kind):
@@ -246,6 +246,11 @@ def spelled():
     return unwritten(Spelled, lambda number: Octets(b"x" * (number % 40)))
 
 
+def accented():
+    """Of the word with the flags of a string, the interpreter writes only the low bytes."""
+    return unwritten(Accented, lambda number: chr(0xE9) * (8 + number % 40))
+
+
 def teed():
     return unwritten(Teed, lambda number: itertools.tee(()))
 
@@ -366,6 +371,7 @@ KINDS = {
     Teed: teed,
     Matched: matched,
     Running: running,
+    Accented: accented,
 }
 
 gc.collect()

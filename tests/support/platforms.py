@@ -64,6 +64,7 @@ ROWS = {
             "signed return addresses",
             "tags in pointers",
         ),
+        "origins of pointers in crashes",
         "dead registers",
         "dead words of frames",
     ),

@@ -15,12 +15,14 @@ from findleaks.audit.corruption import Damage, Explainer
 from findleaks.audit.crash.closed_stream import ClosedStream, find_closed_stream
 from findleaks.audit.crash.cpp_exception import CppException
 from findleaks.audit.crash.crashed_stack import FRAMES, read_stack
+from findleaks.audit.crash.equal_words import EqualWords, find_equal_words
 from findleaks.audit.crash.fault import Fault, find_fault
 from findleaks.audit.crash.first_signal import find_first_signal, find_stack
 from findleaks.audit.crash.fortified import OVERFLOW, find_failed_check
 from findleaks.audit.crash.freed_object import FreedObject, find_freed_object
 from findleaks.audit.crash.last_words import read_last_words
 from findleaks.audit.crash.nearby_memory import NearbyMemory, find_nearby_memory, first_block
+from findleaks.audit.crash.overwritten_base import find_sibling_word
 from findleaks.audit.crash.pointer_source import Place, PointerSource, describe_place, describe_source, text_around
 from findleaks.audit.crash.released_pointer import ReleasedPointer, find_released_pointer
 from findleaks.audit.crash.rust_panic import ALLOCATION_FAILURES, RustPanic, is_panic_frame
@@ -118,6 +120,7 @@ class Crash:
     nearby: Optional[NearbyMemory] = None  # the memory that belongs to `address`
     # The memory that overflowed as a stack, if it is not a thread's
     stack_place: Optional[Place] = None
+    equal: Optional[EqualWords] = None  # the word from which the pointer was probably loaded
     stream: Optional[ClosedStream] = None  # the address that was used as a stream, if it is not one
 
 
@@ -139,11 +142,15 @@ def read_crash(session: Session) -> Optional[Crash]:
     fault = find_fault(target, tracer, first.number, first.code, address)
     released = find_released_pointer(tracer, stack.unwinder, frames) if not words.is_language_error else None
     origin = released.origin if released is not None else fault.origin if fault is not None else None
+    if origin is None and released is None and fault is not None and fault.siblings is not None:
+        origin = find_sibling_word(session, fault.siblings, fault.value)
     is_below = address is not None and not is_jump and 0 < first.sp - address + RED_ZONE < BELOW and _is_guarded(target, address)
     own = frames[is_jump:]
     is_past = address is not None and _is_past_stack(target, first.sp, address)
     freed = find_freed_object(session, thread.registers, address) if handled is None and address is not None else None
     is_access = first.number in (signal.SIGSEGV, signal.SIGBUS) and not (is_jump or is_below or is_past) and freed is None
+    source = describe_source(session, tracer, frames, origin)
+    is_unknown = (is_access or is_jump) and released is None and not words.is_language_error and (source is None or bool(source.local_of))
     damages = _damages(session) if not words.is_language_error else []
     return Crash(
         signal=signal_name(first.number),
@@ -168,7 +175,7 @@ def read_crash(session: Session) -> Optional[Crash]:
         fault_code=first.code,
         is_sent=first.code == SI_TKILL and all(one.call != one.pc for one in stack.trace.frames[1:]),
         fault=fault,
-        source=describe_source(session, tracer, frames, origin),
+        source=source,
         text=_text_of_pointer(session, origin, fault),
         released=released,
         released_place=describe_place(session, released.value) if released is not None else None,
@@ -180,6 +187,7 @@ def read_crash(session: Session) -> Optional[Crash]:
         check=find_failed_check(tracer, own) if words.message.startswith(OVERFLOW) else "",
         musl_check=_find_musl_check(session, tracer, own) if fault is not None and fault.instruction == "hlt" else "",
         nearby=find_nearby_memory(session, fault, address if first.number == signal.SIGSEGV else None) if is_access else None,
+        equal=find_equal_words(session, fault, address) if is_unknown else None,
         stack_place=_other_stack(session, first.sp) if is_below else None,
         stream=find_closed_stream(session, tracer, frames) if not words.is_language_error else None,
     )

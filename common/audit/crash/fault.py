@@ -13,11 +13,13 @@ from collections.abc import Mapping
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
+from findleaks.audit.crash.differences import is_difference_of_numbers
+from findleaks.audit.crash.overwritten_base import Siblings, find_siblings
 from findleaks.audit.crash.value_origin import Origin, Tracer
 from findleaks.disasm.capstone_loader import CapstoneMissing
 from findleaks.disasm.instruction import NONE, Instruction
 from findleaks.disasm.registers import GENERAL, RAX, RBP, RDX, RIP, RSP
-from findleaks.target.arch import X86_64
+from findleaks.target.arch import AARCH64, X86_64
 from findleaks.target.base import Target
 from findleaks.target.notes import SI_KERNEL
 from findleaks.target.ranges import region_at
@@ -45,6 +47,7 @@ _MASK = (1 << 64) - 1
 _USER = 1 << 47  # the end of the addresses of processes, with four levels of page tables
 # By the start of the name that Linux gives to a mapping that has no file in a file system
 _WITHOUT_FILE = {"/anon_hugepage": "huge-page", "/dev/zero (deleted)": "shared-memory", "/SYSV": "shared-memory"}
+_AARCH64_REGISTERS = 64  # `Fault.register` of x0
 _LOWEST = 1 << 16  # smaller values are not pointers
 _REACH = 64  # bytes: an access that faults is less than this beyond the operand's address
 _NEAR = 1 << 20  # bytes: an address nearer to a mapping was hardly computed from a wild index
@@ -75,7 +78,8 @@ class Fault:
     `register` is the number of the register that contained the divisor, pointer or index; NONE if
     it was in memory. `origin` is where the divisor, pointer or index was loaded from. `array` is
     the mapped address to which the index was added; None if it is unknown. A "pointer" has it if
-    the pointer is certainly the sum of this address and another number."""
+    the pointer is certainly the sum of this address and another number. `siblings` shows how a
+    pointer was loaded if its origin is unknown."""
 
     kind: str
     code: int = 0
@@ -89,6 +93,7 @@ class Fault:
     file_offset: int = 0
     origin: Optional[Origin] = None
     array: Optional[int] = None
+    siblings: Optional[Siblings] = None
 
 
 def find_fault(target: Target, tracer: Optional[Tracer], number: int, code: int, address: Optional[int]) -> Optional[Fault]:
@@ -96,12 +101,27 @@ def find_fault(target: Target, tracer: Optional[Tracer], number: int, code: int,
     the frame that the signal interrupted; None: do not read code. `number`, `code`: si_signo and
     si_code of the signal. `address`: the address that was accessed; None if it is unknown."""
     simple = _without_code(target, number, code, address)
-    if simple is not None or tracer is None or target.arch.name != X86_64.name:
+    if simple is not None or tracer is None or target.arch.name not in (X86_64.name, AARCH64.name):
         return simple
     try:
+        if target.arch.name == AARCH64.name:
+            return _find_aarch64(tracer, number, address)
         return _FaultReader(target, tracer).find(number, code, address)
     except CapstoneMissing:
         return None
+
+
+def _find_aarch64(tracer: Tracer, number: int, address: Optional[int]) -> Optional[Fault]:
+    if number != signal.SIGSEGV or address is None:
+        return None
+    # Imported late: seldom needed
+    from findleaks.audit.crash.aarch64_fault import find_access
+
+    found = find_access(tracer, address)
+    if found is None:
+        return None
+    register = _AARCH64_REGISTERS + found.register
+    return Fault(found.kind, 0, found.name, register, value=found.value, origin=found.origin, array=found.array, siblings=found.siblings)
 
 
 def find_resent_fault(target: Target, tracer: Tracer, number: int) -> Optional[tuple[int, Optional[int]]]:
@@ -230,7 +250,8 @@ class _FaultReader:
             return Fault(kind, 0, call.name, address=place, value=value, origin=Origin("memory", level, place))
         is_known = call.source >= 0 and self._tracer.known_registers(level).get(call.source) == value
         origin = self._tracer.origin(level, call.source, value) if is_known else None
-        return Fault(kind, 0, call.name, call.source, value=value, origin=origin)
+        siblings = find_siblings(self._tracer, level, call.source) if is_known and origin is None else None
+        return Fault(kind, 0, call.name, call.source, value=value, origin=origin, siblings=siblings)
 
     def _segment(self, one: Instruction, address: Optional[int]) -> Fault:
         """Return the fault of an access relative to gs, which programs rarely set."""
@@ -278,7 +299,8 @@ class _FaultReader:
         not mapped."""
         origin = self._tracer.origin(0, register, value) or self._tracer.trace_argument(register, value)
         array = self._find_added_array(register, value) if origin is None and value >= _LOWEST else None
-        return Fault("pointer", 0, one.name, register, value=value, origin=origin, array=array)
+        siblings = find_siblings(self._tracer, 0, register) if origin is None else None
+        return Fault("pointer", 0, one.name, register, value=value, origin=origin, array=array, siblings=siblings)
 
     def _find_added_array(self, register: int, value: int) -> Optional[int]:
         """Return the mapped address to which an index was added, so that the sum is the pointer
@@ -311,7 +333,14 @@ class _FaultReader:
             for one in self._target.regions():
                 if one.start - _NEAR <= address < one.end + _NEAR or one.start - _FAR <= index < one.end + _FAR:
                     return False
-        return register == NONE or not self._tracer.reader.subtracts(self._tracer.frames[0].pc, register)
+        if register == NONE or not self._tracer.reader.subtracts(self._tracer.frames[0].pc, register):
+            return True
+        return is_difference_of_numbers(self._tracer, 0, register, self._may_be_pointer)
+
+    def _may_be_pointer(self, value: int) -> bool:
+        """Whether a value is near a mapping. Small numbers must be nearer to it."""
+        distance = _NEAR if _is_narrow(value) else _FAR
+        return any(one.start - distance <= value < one.end + distance for one in self._target.regions())
 
     def _is_mapped(self, address: int) -> bool:
         region = region_at(self._target.regions(), address)
@@ -361,4 +390,6 @@ def _is_valid(address: int) -> bool:
 
 def register_name(number: int) -> str:
     """Return the name of a register; "" if the value is not in a register."""
+    if number >= _AARCH64_REGISTERS:
+        return f"x{number - _AARCH64_REGISTERS}"
     return GENERAL[number] if 0 <= number < len(GENERAL) else ""

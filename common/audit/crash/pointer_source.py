@@ -13,6 +13,7 @@ from findleaks.disasm.registers import ARGUMENTS
 from findleaks.engine.terms import State
 from findleaks.formatting import shorten, with_article
 from findleaks.session import Session
+from findleaks.target.arch import AARCH64
 from findleaks.unwind.stacks import NamedFrame, without_parameters
 from findleaks.value_classes import NamedTuple
 
@@ -89,7 +90,8 @@ def describe_source(session: Session, tracer: Tracer, frames: list[NamedFrame], 
         name = "free" if name == "cfree" else name  # an old name of the same function
         variant = _VARIANT.match(name)
         name = variant[1] if variant is not None else name
-        return PointerSource("argument", function=name, register=ARGUMENTS[origin.number - 1], offset=origin.offset)
+        register = f"x{origin.number - 1}" if session.target.arch.name == AARCH64.name else ARGUMENTS[origin.number - 1]
+        return PointerSource("argument", function=name, register=register, offset=origin.offset)
     return None
 
 

@@ -8,6 +8,7 @@ indirect jump whose destinations are unknown (see jump_tables.py)."""
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, Optional
 
 from findleaks.audit.crash.jump_tables import find_destinations
@@ -255,7 +256,7 @@ class CodeReader:
             return None
         found, code = set(pads), None
         for at, (insn, one) in enumerate(instructions):
-            if one.flow == "unknown" and insn.insn_name() == "jmp" and not self._is_tail_call(insn):
+            if one.flow == "unknown" and insn.insn_name() == "jmp" and not self._is_tail_call(instructions, at):
                 code = code or [decoder().instruction(insn) for insn, _ in instructions]
                 destinations = find_destinations(self._target, code, at, function)
                 if destinations is None:
@@ -265,14 +266,21 @@ class CodeReader:
                 found.add(one.target)
         return found
 
-    def _is_tail_call(self, insn: Any) -> bool:
-        """Whether an indirect jump leaves the function. Two conditions must be true: the address is
-        loaded from a member or variable without an index (the load from a jump table has an index),
-        and the frame is already removed. Interpreters also jump to an address in a member, but have
-        not removed their frame."""
+    def _is_tail_call(self, instructions: Sequence[tuple[Any, Effect]], at: int) -> bool:
+        """Whether an indirect jump leaves the function, whose frame must already be removed.
+        Interpreters also jump to an address in a member, but have not removed their frame.
+
+        The address is either loaded from a member or variable without an index (the load from a
+        jump table has an index), or it is in a register, and the instruction before the jump
+        removes the frame: pop %rbx; jmp *%rax. Compilers do not do so before a switch."""
+        insn = instructions[at][0]
+        if not self._is_frameless(insn.address):
+            return False
         one = insn.operands[0]
-        is_memory = one.type == 3  # X86_OP_MEM
-        return bool(is_memory and not one.mem.index and self._is_frameless(insn.address))
+        if one.type != 1:  # X86_OP_REG
+            return not one.mem.index
+        before = instructions[at - 1][1] if at else None
+        return before is not None and before.flow == "next" and not self._is_frameless(before.address)
 
     def _instructions(self, extent: Range) -> list[tuple[Any, Effect]]:
         if extent.start not in self._decoded:

@@ -65,7 +65,7 @@ class Tracer:
         """`frames`, `registers`: the thread's frames and their registers, from the interrupted
         frame on. `exact`: the index of the outermost frame all of whose registers are known. It is
         1 after a call of an address that is not code, else 0."""
-        self.target, self.frames = target, frames
+        self.target, self.unwinder, self.frames = target, unwinder, frames
         self.reader = CodeReader(target, unwinder)
         self._memory, self.thread_pointer, self._exact = Memory(target), thread_pointer, exact
         self._registers, self._names = registers, target.arch.dwarf_registers
@@ -89,6 +89,10 @@ class Tracer:
         values = {self._names[number]: value for number, value in known.items() if 0 <= number < len(self._names)}
         wanted = range(len(GENERAL)) if level <= self._exact else (*CALLEE_SAVED, RSP)
         return {number: values[GENERAL[number]] for number in wanted if GENERAL[number] in values}
+
+    def innermost_registers(self) -> Mapping[int, int]:
+        """Return the registers of the interrupted frame, by DWARF number, of any architecture."""
+        return self._registers[0].registers if self._registers else {}
 
     def value(self, level: int, register: int) -> Optional[int]:
         """Return the value of a register at the place; None if it is unknown."""
@@ -179,6 +183,33 @@ class Tracer:
             return find_slot(self.target, call.target) or 0
         return call.displacement or 0 if call.base == RIP else 0
 
+    def value_before(self, level: int, code: StraightCode, at: int, register: int) -> Optional[int]:
+        """Return the value of a register before instruction `at` of the code before the place."""
+        return self._value(level, code, at, register, _DEEPEST)
+
+    def origin_before(self, level: int, code: StraightCode, at: int, register: int) -> Optional[Origin]:
+        """Return the origin of this value; None if it is unknown."""
+        return self._origin(level, code, at, register, 0, _DEEPEST)
+
+    def read_operand(self, level: int, code: StraightCode, at: int) -> Optional[int]:
+        """Return the word that instruction `at` reads, if it is certainly unchanged."""
+        address = self._address(level, code, at, _DEEPEST)
+        later = range(at + 1, len(code.steps) - 1)
+        if address is None or any(self._may_write(level, code, index, address, _DEEPEST) for index in later):
+            return None
+        return self._memory.word(address)
+
+    def find_store(self, level: int, code: StraightCode, at: int) -> Optional[int]:
+        """Return the instruction that stored a register in the word of the frame which instruction
+        `at` loads; None if it is unknown."""
+        address = self._address(level, code, at, _DEEPEST)
+        if address is None:
+            return None
+        before = next((index for index in range(at - 1, -1, -1) if self._may_write(level, code, index, address, _DEEPEST)), None)
+        one = code.steps[before].code if before is not None else None
+        is_store = before is not None and one is not None and one.stores and one.wide
+        return before if is_store and before is not None and self._address(level, code, before, _DEEPEST - 1) == address else None
+
     def _agrees(self, found: Origin, expected: Optional[int]) -> bool:
         if found.sort != "memory" or expected is None:
             return True
@@ -230,10 +261,10 @@ class Tracer:
         if address is None:
             return None
         if step.base in (RBP, RSP) and step.scaled == NONE and not step.fs:
-            before = next((index for index in range(at - 1, -1, -1) if self._may_write(level, code, index, address, depth)), None)
-            one = code.steps[before].code if before is not None else step
-            if before is not None and one.stores and one.wide and self._address(level, code, before, depth - 1) == address:
-                return self._origin(level, code, before, one.source, offset, depth - 1) or Origin("memory", level, address, 8, offset)
+            before = self.find_store(level, code, at)
+            if before is not None:
+                found = self._origin(level, code, before, code.steps[before].code.source, offset, depth - 1)
+                return found or Origin("memory", level, address, 8, offset)
         width = 4 if step.name == "movsxd" else step.width
         return Origin("memory", level, address, width, offset)
 

@@ -6,6 +6,7 @@ from typing import Optional
 
 from findleaks.audit.crash import Crash
 from findleaks.audit.crash.closed_stream import describe_closed_stream
+from findleaks.audit.crash.equal_words import describe_equal_words, equal_words_facts
 from findleaks.audit.crash.fault import FLOATS, Fault, register_name
 from findleaks.audit.crash.fortified import describe_check
 from findleaks.audit.crash.nearby_memory import describe_nearby_memory, nearby_facts
@@ -70,6 +71,8 @@ def describe_causes(found: Crash) -> str:
             sentences += _describe_source(noun, found.source, found.text)
         elif found.text:
             sentences.append(_describe_text(found.text))
+    if found.equal is not None and not found.message:
+        sentences.append(describe_equal_words(found.equal))
     if found.nearby is not None and not found.message:
         sentences.append(describe_nearby_memory(found.nearby))
     if found.stack_place is not None:
@@ -227,6 +230,7 @@ def cause_facts(found: Crash) -> dict[str, object]:
         else None,
         "loaded_from": _source_facts(found.source) if found.source is not None else None,
         "text": found.text or None,
+        "equal_words": equal_words_facts(found.equal),
         "nearby_memory": nearby_facts(found.nearby),
         "stack": _place_facts(found.stack_place),
         "fortified_function": found.check or None,

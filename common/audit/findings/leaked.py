@@ -12,6 +12,7 @@ from findleaks.audit.findings.figures import LEAKED, BlockFigures, Figures, excl
 from findleaks.audit.findings.leak_sources import describe_calls, describe_sources, list_source_remedies
 from findleaks.audit.findings.significance import LEAST, PART
 from findleaks.audit.interior_heads import find_largest_head
+from findleaks.audit.kernel_pointers import count_unreadable
 from findleaks.audit.leak_groups import (
     Leak,
     describe_leak,
@@ -36,10 +37,11 @@ from findleaks.audit.reference_evidence import (
 from findleaks.audit.site_groups import group_leaks_by_site
 from findleaks.audit.unread_memory import find_unread_memory
 from findleaks.engine.terms import Kind, State, Totals
-from findleaks.formatting import blocks, number, shorten, size, some
+from findleaks.formatting import blocks, format_count, join_words, number, shorten, size, some
 from findleaks.quoting import shell_quoted
 from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
+from findleaks.target.kernel_objects import AIO_CONTEXT, URING_NAME
 
 if TYPE_CHECKING:
     from findleaks.audit.managed_holder import LivingOwner
@@ -94,11 +96,19 @@ def find_leaked_memory(session: Session, figures: BlockFigures, possible_reporte
             "next-to-nothing-lost", 0, title, _describe_conventions(session), facts=facts, commands=tuple(commands[:1]), resident=0
         )
     doubt = "" if facts["trusted"] else " Memory is missing or corrupt: these blocks may be referenced from there."
+    doubt += _describe_requests(session)
     cause = " ".join(filter(None, (cause, *_describe_evidence(session), _describe_disguised(session))))
     title = f"Leaked: {leaks.amount} in {blocks(leaks.blocks)} that nothing refers to{maybe}.{doubt}"
     remedies = tuple(f"if such objects owned the blocks: {one}" for one in owner.remedies) if owner is not None else ()
     remedies = remedies or _list_remedies(session, facts) or list_source_remedies(facts)
     return Finding("lost", leaks.bytes, title, cause, remedies, tuple(commands), facts, leaks.resident)
+
+
+def _describe_requests(session: Session) -> str:
+    """Return a sentence if the kernel may have requests whose pointers it does not show."""
+    unreadable = count_unreadable(session)
+    held = [format_count(unreadable[name], name) for name in (URING_NAME, AIO_CONTEXT) if name in unreadable]
+    return f" Requests in flight of {join_words(held)} may refer to them: the kernel does not show these pointers." if held else ""
 
 
 def _leaks(session: Session, figures: BlockFigures) -> Figures:

@@ -11,7 +11,8 @@ from findleaks.audit.findings.figures import BlockFigures
 from findleaks.audit.findings.retainer_sentences import describe_size
 from findleaks.audit.findings.significance import is_significant
 from findleaks.audit.leak_groups import suggest_mapping_track
-from findleaks.audit.unread_memory import UnreadMemory, find_unread_memory
+from findleaks.audit.mapping_owners import describe_referrers
+from findleaks.audit.unread_memory import UnreadMemory, find_unread_memory, list_unattributed
 from findleaks.engine.terms import Kind
 from findleaks.formatting import format_count, number, size, to_sentence
 from findleaks.results.share_sort import ShareSort
@@ -20,6 +21,7 @@ from findleaks.runtimes.unread_heaps import Holder, list_holders
 from findleaks.session import Session
 from findleaks.target.ranges import region_at
 
+_SMALLER = 16  # smaller mappings than this part of the largest are left out
 NAMED = 3  # maximum number of variables that a finding names
 
 
@@ -81,11 +83,22 @@ def _describe_code(session: Session, address: int) -> str:
 
 
 def _describe_content(session: Session, address: int) -> str:
-    """Return a sentence about the beginning of the mapping at an address; "" if it is not
-    recognised."""
-    describer = Describer(session)
-    content = describer.content(describer.answer(address)) if address else ""
-    return f"The mapping at {address:#x} {content}." if content and not content.endswith("with zeros") else ""
+    """Return sentences about the content of the mapping at an address, and about the variables or
+    blocks that refer to it; "" if neither is known."""
+    describer, region = Describer(session), region_at(session.target.regions(), address)
+    if region is None:
+        return ""
+    content = describer.content(describer.answer(address))
+    content = "" if content.endswith("with zeros") else content
+    sentence = f"The mapping at {address:#x} {content}." if content else ""
+    # Objects of a managed heap refer to the heap from everywhere.
+    if session.runtimes or region.executable:
+        return sentence
+    writable = [one for one in session.target.regions() if one.readable and one.writable]
+    mappings = [one for one in list_unattributed(session, writable) if one.end - one.start >= region.size // _SMALLER]
+    referrers = describe_referrers(session, mappings) if mappings else ""
+    which = "this mapping" if len(mappings) == 1 else "these mappings"
+    return " ".join(filter(None, (sentence, f"{referrers} to {which}." if referrers else "")))
 
 
 def find_unattributed_memory(session: Session, accounting: Accounting) -> Iterator[Finding]:

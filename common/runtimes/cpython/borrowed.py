@@ -15,7 +15,9 @@ only four bytes are written, follows an object since 3.13), Include/cpython/obje
 wr_callback, hash, wr_prev, wr_next after the object's head), Include/internal/pycore_code.h
 (_PyLoadMethodCache: "descr" is borrowed), Include/cpython/code.h (_co_unique_id, since 3.14),
 Include/cpython/genobject.h (gi_running up to 3.9, gi_origin_or_finalizer),
+Include/internal/pycore_interpframe_structs.h (owner in struct _PyInterpreterFrame),
 Include/cpython/frameobject.h (f_blockstack, up to 3.10), Include/memoryobject.h (ob_array),
+Include/cpython/unicodeobject.h (PyCompactUnicodeObject, PyUnicodeObject),
 Modules/_decimal/_decimal.c (PyDecObject), Modules/_sre/sre.h (PatternObject, MatchObject),
 Modules/zlibmodule.c (compobject), Modules/posixmodule.c (ScandirIterator). Since 3.11,
 tp_basicsize of the type "code" is the offset of an object's bytecode."""
@@ -27,6 +29,7 @@ from collections.abc import Sequence
 from findleaks.engine.terms import EVERY_WORD, LAST_WORD, NO_HEADER, Exclusion
 from findleaks.runtimes.cpython.interpreter_memory import CHAIN
 from findleaks.runtimes.cpython.remains import ENTRIES, ENTRY_WORDS
+from findleaks.runtimes.cpython.strings import STATE
 from findleaks.runtimes.cpython.types import HAVE_GC, INLINE_VALUES, MANAGED_WEAKREF, SUBCLASSES, Types, release_of
 from findleaks.runtimes.exclusion_table import ExclusionTable
 
@@ -42,12 +45,16 @@ _SET_HASHES = range(ENTRIES + 1, ENTRIES + ENTRY_WORDS, 2)
 _DECIMAL = (3, *range(9, 13))
 # f_blockstack is before the variables of a frame; f_trace_lines and the next byte are in one word.
 _FRAMES, _BLOCK_STACK = {"3.9": (11,), "3.10": ()}, 30
+# Of this word of the frame in a generator, only `owner` is written: one byte (3.14).
+_OWNER = 18
 # gi_running is one byte; only coroutines have gi_origin_or_finalizer; only a free-threaded
 # interpreter writes _co_unique_id.
 _UNWRITTEN = {
     **dict.fromkeys(((name, "3.9") for name in ("generator", "coroutine", "async_generator")), (3,)),
     ("generator", "3.11"): (8,),
-    **dict.fromkeys((("generator", release) for release in ("3.12", "3.13", "3.14")), (7,)),
+    **dict.fromkeys((("generator", release) for release in ("3.12", "3.13")), (7,)),
+    **dict.fromkeys(((name, "3.14") for name in ("coroutine", "async_generator")), (_OWNER,)),
+    ("generator", "3.14"): (7, _OWNER),
     (CODE, "3.14"): (23,),
 }
 # In all releases: flags, the code and its size in a regular expression; positions in a match; the
@@ -60,6 +67,12 @@ _NUMBERS = {
     **dict.fromkeys(("zlib.Compress", "zlib.Decompress"), (2, 5, 6, 13, 15)),
 }
 _SCANDIR = "posix.ScandirIterator"
+# The length, the hash and the flags of a string. Only the low bytes of the flags are written.
+_STRING = (2, 3, STATE)
+# The pointers in an object of type `str`, not of a subclass: up to 3.11 wstr, utf8 and data.any,
+# later only utf8. The characters usually follow the object. Then the rest of the block does not
+# belong to it. Strings of ASCII characters are leaves; see strings.py.
+_TEXT_POINTERS, _LATER_TEXT_POINTERS = (5, 7, 9), (6,)
 # Maximum number of patterns, of 255 possible; for further types only the collector's links are
 # excluded
 _MOST = 250
@@ -145,9 +158,13 @@ def _list_unwritten(known: Types, word: int, version: str) -> dict[int, Sequence
         found.update(dict.fromkeys(known.list_derived((name,)), words))
     for number in known.list_derived((_SCANDIR,)):
         found[number] = ((known.basic_size(number) - known.shift) // word - 1,)
+    found.update(dict.fromkeys(known.list_derived(("str",)), _STRING))
     for number in range(len(known)):
         name, end = known.plain_name(number), (known.basic_size(number) - known.shift) // word
-        if name == "memoryview":
+        if name == "str":
+            pointers = _TEXT_POINTERS if release in ("3.9", "3.10", "3.11") else _LATER_TEXT_POINTERS
+            found[number] = (*(at for at in range(_STRING[0], LAST_WORD) if at not in pointers), _TO_END)
+        elif name == "memoryview":
             found[number] = range(end, LAST_WORD)
         elif name == "frame" and release in _FRAMES:
             found[number] = (*_FRAMES[release], *range(end - 1 - _BLOCK_STACK, end - 1))

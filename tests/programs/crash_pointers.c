@@ -1,0 +1,61 @@
+/* A program that ends with a fault in a loop, or through a pointer, on any architecture. Usage: crash_pointers WORD. Prints the address of
+ * the third of five structures in a list. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#define SEPARATE __attribute__((noinline, noclone))
+
+struct client { long id; char *name; struct client *next; void (*close)(struct client *); };
+struct client *clients, *table[8];
+static void close_client(struct client *one) { one->id = -1; }
+
+SEPARATE long count_letters(struct client *one) { /* compilers load `next` before they use `name` */
+    long sum = 0;
+    for (; one; one = one->next) sum += one->name[3];
+    return sum;
+}
+SEPARATE long sum_ids(struct client *one) {
+    long sum = 0;
+    for (; one; one = one->next) sum += one->id;
+    return sum;
+}
+SEPARATE void close_all(struct client *one) {
+    while (one) {
+        struct client *next = one->next;
+        one->close(one);
+        one = next;
+    }
+}
+SEPARATE long sum_table(long count) {
+    long sum = 0;
+    for (long at = 0; at < count; at++) sum += table[at]->id;
+    return sum;
+}
+SEPARATE struct client *find_client(long id) {
+    for (struct client *one = clients; one; one = one->next)
+        if (one->id == id) return one;
+    return NULL;
+}
+SEPARATE long read_number(const int *numbers, long at) { return numbers[at]; }
+
+int main(int count, char **words) {
+    const char *word = words[count - 1];
+    struct client *third = NULL;
+    for (int at = 0; at < 5; at++) {
+        struct client *one = malloc(sizeof *one);
+        *one = (struct client){at, "name", clients, close_client};
+        table[at] = clients = one;
+        third = at == 2 ? one : third;
+    }
+    int *numbers = calloc(100, sizeof *numbers);
+    fprintf(stderr, "client=%p numbers=%p\n", (void *)third, (void *)numbers);
+    if (!strcmp(word, "member")) { third->name = NULL; return (int)count_letters(clients); }
+    if (!strcmp(word, "list")) { third->next = (void *)0x646e692f20544547; return (int)sum_ids(clients); }
+    if (!strcmp(word, "called")) { third->close = NULL; close_all(clients); }
+    if (!strcmp(word, "table")) return (int)sum_table(count + 6);
+    if (!strcmp(word, "result")) return (int)find_client(7)->id;
+    if (!strcmp(word, "variable")) return getenv("NO_SUCH_VARIABLE")[0];
+    if (!strcmp(word, "index")) return (int)read_number(numbers, 50000000 + count);
+    return 0;
+}
