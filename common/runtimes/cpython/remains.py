@@ -51,9 +51,9 @@ BUFFER, FRAME_OBJECT, ATTRIBUTES, FRAME, SET, ITEMS = 4, 8, 16, 32, 64, 128
 """Bits of a type's kind. BUFFER: buffers of itertools.tee, and datetimes. FRAME_OBJECT: frames
 since 3.11. ATTRIBUTES: since 3.13, objects that are followed by the values of their attributes.
 FRAME: since 3.11, generators, coroutines and asynchronous generators; up to 3.10, frames. SET: set,
-frozenset and their subtypes. ITEMS: tuples and their subtypes without hidden fields, types, and subtypes of
-int and bytes with a dictionary. A free-threaded interpreter has no types with ITEMS, because the
-patterns of its types already exclude the rest of a block."""
+frozenset and their subtypes. ITEMS: tuples and their subtypes without hidden fields, types, and
+subtypes of int and bytes with a dictionary. A free-threaded interpreter has no types with ITEMS,
+because the patterns of its types already exclude the rest of a block."""
 
 ENTRIES = 8  # number of the first word of the table in a set, from the count on
 ENTRY_WORDS = 16  # words of that table
