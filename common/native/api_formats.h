@@ -105,8 +105,8 @@ API int fl_v8_edges(const struct blocks *b, const piece *p, const uint32_t *shap
                     uint32_t *out, uint64_t room);
 
 /* cpython_storage.c */
-API void fl_claim_storage(const struct blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, const uint8_t *kinds, uint64_t
-                          shift, uint32_t *claims);
+API void fl_claim_storage(const struct blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, const uint8_t *kinds, const
+                          uint32_t *buffers, uint64_t shift, uint32_t *claims);
 API int fl_unused_storage(const struct blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, uint64_t shift, const uint32_t
                           *claims, const uint8_t *tails, uint8_t *heads, uint8_t *patterns, words *rest);
 

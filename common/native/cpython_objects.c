@@ -58,11 +58,19 @@ static bool shared_counts(const uint8_t *count) {
 /* Return whether a block may be a dictionary's values. Their first words are not initialised and
  * may contain the rest of an object. The byte before the values is their offset, of which 24 and
  * 32 are beyond an object's head (PyDictValues of 3.11 and 3.12, Objects/dictobject.c:
- * new_values). A value is an address; where a string has its state, the lowest bits are set. */
+ * new_values). The byte before it is the number of values in use. The bytes before these two are
+ * the numbers of these values, which are all different. There are at most `offset` - 2 values. A
+ * value is an address; where a string has its state, the lowest bits are set. */
 static bool may_be_values(const uint8_t *data, uint64_t size) {
-    for (uint64_t offset = 24; offset <= 32 && offset <= size; offset += 8)
-        if (data[offset - 1] == offset && (size < offset + WORD || load(data + offset) % WORD == 0))
+    for (uint64_t offset = 24; offset <= 32 && offset <= size; offset += 8) {
+        if (data[offset - 1] != offset || (size >= offset + WORD && load(data + offset) % WORD))
+            continue;
+        uint64_t most = offset - 2, used = data[most], at = 0, seen = 0;
+        while (at < used && used <= most && data[most - 1 - at] < most && !(seen >> data[most - 1 - at] & 1))
+            seen |= UINT64_C(1) << data[most - 1 - at++];
+        if (at == used)
             return true;
+    }
     return false;
 }
 

@@ -23,7 +23,7 @@
 #define SET_ENTRIES 8u
 #define OB_SIZE 2u  /* word of an object with items */
 #define FRAME_AT 3u /* word of a frame object: the address of the frame */
-#define COUNT_AT 3u /* word of a buffer: the number of its values, in 32 bits */
+#define COUNT_AT 3u /* word of a buffer: the number of its values, in 32 bits or one byte */
 #define VALID 3u /* index of a byte in the values of attributes: 0 if a dictionary has these now */
 #define WANTED 254u /* in `tails`; this and larger numbers are no patterns */
 
@@ -106,10 +106,11 @@ static uint64_t after_items(const uint8_t *object, const uint32_t *sizes, uint64
 }
 
 /* Return the number of the first unused word of a buffer; NO_WORD if the number of its values is
- * more than its block, of `size` bytes, has room for. `sizes`: bytes up to the first value, and of
- * each value. */
+ * more than its block, of `size` bytes, has room for. `sizes`: bytes up to the first value, of
+ * each value, and of the number. */
 static uint64_t after_values(const uint8_t *object, const uint32_t *sizes, uint64_t size) {
-    uint64_t end = sizes[0] + (uint64_t)load32(object + COUNT_AT * WORD) * sizes[1];
+    const uint8_t *count = object + COUNT_AT * WORD;
+    uint64_t end = sizes[0] + (uint64_t)(sizes[2] == 1 ? *count : load32(count)) * sizes[1];
     return end > size ? NO_WORD : end / WORD;
 }
 
@@ -144,9 +145,8 @@ static uint64_t after_attributes(const blocks *b, const uint8_t *data, uint64_t 
  * the words that pattern p excludes, and the words from n on; 0: there is no such pattern. A number
  * of WANTED or more means that the pattern does not exist yet. It is replaced by WANTED, and the
  * caller makes the pattern and passes the piece again. There are no patterns for words from
- * LAST_WORD on. For longer frames, and for
- * longer objects with items whose unused part is not zeros, the bounds of this part are added to
- * `rest`. */
+ * LAST_WORD on. The bounds of an unused part without a pattern are added to `rest`, if the object
+ * has a frame or the part is not zeros. */
 API int fl_object_remains(const blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, const uint8_t *kinds, const uint8_t *lives,
                           const frame_layout *frame, const uint32_t *sizes, const uint8_t *grown, uint8_t *tails, uint8_t *patterns, words *rest) {
     uint64_t start = 0, frame_words = (frame->top > frame->locals ? frame->top : frame->locals) + 1;
@@ -172,15 +172,15 @@ API int fl_object_remains(const blocks *b, const piece *p, const uint32_t *found
             first = after_attributes(b, data, sizes[SIZES * (uint64_t)type], left);
         if (first >= size / WORD)
             continue;
-        if (first >= LAST_WORD) {
+        uint8_t *tail = first < LAST_WORD ? &tails[64 * lives[type] + first] : NULL;
+        if (!tail || !*tail) {
             if ((kinds[type] & (HAS_FRAME | IS_FRAME) || has_data(data, first, left / WORD)) && (words_push(rest, start + first * WORD) || words_push(rest, start + size)))
                 return NO_MEMORY;
             continue;
         }
-        uint8_t *tail = &tails[64 * lives[type] + first];
         if (*tail >= WANTED)
             *tail = WANTED;
-        else if (*tail)
+        else
             patterns[index] = *tail;
     }
     return DONE;

@@ -24,10 +24,11 @@
 #define CHUNK UINT32_C(0x40000000) /* a block of a deque: see claim_chunk */
 #define KEYS UINT32_C(0x20000000)  /* the keys of a dictionary: see find_keys */
 #define SET UINT32_C(0x10000000)   /* the table of a set */
+#define RAW UINT32_C(0x08000000)   /* a buffer: see claim_buffer */
 #define DISPUTED UINT32_MAX
 #define OLD_VALUES (PREFIX | 64u) /* values up to 3.10; 64 is no possible prefix */
 #define MOST_PREFIX 64u
-#define MOST_ITEMS (SET - 4u)      /* of a list, whose claim must be less than SET */
+#define MOST_ITEMS (RAW - 4u)      /* of a list, whose claim must be less than RAW */
 #define SAMPLED 4u /* items checked at both ends of a list */
 #define LAST_WORD 63u
 #define LOWEST_OBJECT 4096u
@@ -35,10 +36,13 @@
 #define CHUNK_WORDS (CHUNK_ITEMS + 2) /* leftlink, items, rightlink */
 #define MOST_SPARE 16u                /* MAXFREEBLOCKS */
 #define DEQUE_WORDS 9u                /* of a deque up to maxlen */
+#define BUFFERS 2u                    /* numbers of a type in `buffers` */
 #define NO_WORD UINT64_MAX
-/* Number of the word of a type that refers to the keys that its objects share (ht_cached_keys). The
- * reference count is word 0. In 3.12 and 3.13, it is the next word. */
-#define SHARED_KEYS 109u
+/* Numbers of the words of a type that may refer to the keys that its objects share
+ * (ht_cached_keys): the first in 3.9, the second in 3.10, 3.11 and 3.14, the third in 3.12 and
+ * 3.13. The reference count is word 0. */
+#define SHARED_KEYS 108u
+#define SHARED_PLACES 3u
 #define WANTED 254u                   /* in `heads`; this and larger numbers are no patterns */
 
 /* Return the block that contains this address, and its start; NONE if there is none. */
@@ -55,7 +59,7 @@ static void claim_block(const blocks *b, const uint32_t *found, uint32_t *claims
     if (b->states[index] != IN_USE || found[index] != NO_TYPE)
         return;
     uint32_t before = claims[index];
-    bool disputed = before == DISPUTED || (before ^ claim) & (PREFIX | CHUNK | KEYS | SET) || (claim & CHUNK && claim != before);
+    bool disputed = before == DISPUTED || (before ^ claim) & (PREFIX | CHUNK | KEYS | SET | RAW) || (claim & CHUNK && claim != before);
     claims[index] = !before ? claim : disputed ? DISPUTED : before > claim ? before : claim;
 }
 
@@ -176,20 +180,75 @@ static void claim_deque(const blocks *b, const uint8_t *object, uint64_t left, b
         claim_chunk(b, load(object + (DEQUE_WORDS + 1 + at) * WORD), CHUNK_WORDS, CHUNK_WORDS, found, claims);
 }
 
+/* The contents of a buffer. NO_POINTERS: characters or numbers. ARRAY: items; the number of items
+ * is word 2 of the object, and the number for which there is room is word 4. BYTES: a bytearray;
+ * its words from number 2 on are its length, the bytes for which there is room, the start of the
+ * buffer, and the start of the bytes in use. POINTERS: as many as word 2 says. CHILDREN: see
+ * after_children. */
+enum { NO_POINTERS, ARRAY, BYTES, POINTERS, CHILDREN };
+#define CHILDREN_AT 4u /* word of a buffer with CHILDREN: room for as many children */
+
+/* Claim the words of a buffer that are not in use. The low byte of `buffer` is the word of the
+ * object that points to the buffer, the other bits are the contents. `left`: bytes of the object
+ * that are in the piece. The size of an array's item is not in the array; the largest power of two
+ * that fits is an item's size or more. */
+static void claim_buffer(const blocks *b, const uint8_t *object, uint64_t left, uint32_t buffer, const uint32_t *found, uint32_t *claims) {
+    uint64_t place = buffer & 0xff, start = 0, used = 0;
+    if (left < 6 * WORD || left < (place + 1) * WORD)
+        return;
+    uint64_t at = load(object + place * WORD), count = load(object + 2 * WORD), room = load(object + 4 * WORD);
+    uint32_t index = at && at % WORD == 0 ? holder(b, at, &start) : NONE;
+    uint64_t size = index == NONE || start != at ? 0 : size_of(b, index), item = WORD;
+    if (!size)
+        return;
+    if (buffer >> 8 == ARRAY) {
+        while (room <= size && room * item > size)
+            item /= 2;
+        used = count * item;
+        if (count > room || room > size)
+            return;
+    } else if (buffer >> 8 == BYTES) {
+        room = load(object + 3 * WORD);
+        used = load(object + 5 * WORD) - at + count;
+        if (room > size || count >= room || used >= room)
+            return;
+    } else if (buffer >> 8 == POINTERS) {
+        used = count * WORD;
+        if (count > size / WORD)
+            return;
+    }
+    uint64_t first = (used + WORD - 1) / WORD;
+    if (first < MOST_ITEMS)
+        claim_block(b, found, claims, index, RAW | (buffer >> 8 == CHILDREN ? 0 : (uint32_t)(first + 1)));
+}
+
+/* Return the number of the first unused word of a buffer that begins with attributes, the number of
+ * children, the number for which there is room, and the address of the children. The first
+ * children are in the buffer itself. `start`: its address. `left`: its bytes in the piece. */
+static uint64_t after_children(const uint8_t *buffer, uint64_t start, uint64_t left) {
+    uint64_t count = left < CHILDREN_AT * WORD ? NO_WORD : load(buffer + WORD);
+    if (count != NO_WORD && load(buffer + 3 * WORD) != start + CHILDREN_AT * WORD)
+        return CHILDREN_AT;
+    return count <= CHILDREN_AT ? CHILDREN_AT + count : NO_WORD;
+}
+
 /* Record the claims of the objects in the piece. `kinds` has a byte for each type, with the bits
- * HAS_ITEMS, HAS_VALUES, HAS_TAGGED, IS_DEQUE, HAS_SPARE, HAS_KEYS, HAS_SHARED and IS_SET. For
- * `found`, `offsets` and `shift`, see fl_objects. An object that is only partly in the piece claims
+ * HAS_ITEMS, HAS_VALUES, HAS_TAGGED, IS_DEQUE, HAS_SPARE, HAS_KEYS, HAS_SHARED and IS_SET.
+ * `buffers` has BUFFERS numbers for each type; see claim_buffer. 0: no buffer. For `found`,
+ * `offsets` and `shift`, see fl_objects. An object that is only partly in the piece claims
  * nothing. */
-API void fl_claim_storage(const blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, const uint8_t *kinds, uint64_t shift,
-                          uint32_t *claims) {
+API void fl_claim_storage(const blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, const uint8_t *kinds,
+                          const uint32_t *buffers, uint64_t shift, uint32_t *claims) {
     uint64_t start = 0;
     for (uint32_t index = block_from(b, p->address, &start); index < b->count && start - p->address < p->length; next_block(b, &index, &start)) {
         uint32_t type = found[index];
-        if (type == NO_TYPE || !kinds[type] || start % WORD)
+        if (type == NO_TYPE || !(kinds[type] || buffers[BUFFERS * type]) || start % WORD)
             continue;
         uint64_t left = p->length - (start - p->address), size = size_of(b, index), offset = offsets[type];
         const uint8_t *object = p->data + (start - p->address) + offset;
         left = left < size ? left : size;
+        for (uint32_t at = BUFFERS * type; at < BUFFERS * (type + 1) && buffers[at] && left > offset; at++)
+            claim_buffer(b, object, left - offset, buffers[at], found, claims);
         if (kinds[type] & HAS_ITEMS && left >= offset + 5 * WORD)
             claim_list(b, object, shift, found, claims);
         if (kinds[type] & IS_DEQUE && left >= offset + DEQUE_WORDS * WORD)
@@ -198,10 +257,8 @@ API void fl_claim_storage(const blocks *b, const piece *p, const uint32_t *found
             claim_keys(b, load(object + 4 * WORD), found, claims);
         if (kinds[type] & HAS_KEYS && left >= offset + 6 * WORD)
             claim_dict_values(b, load(object + 5 * WORD), kinds[type] & LATER_VALUES, found, claims);
-        if (kinds[type] & HAS_SHARED && left >= offset + (SHARED_KEYS + 2) * WORD) {
-            claim_keys(b, load(object + SHARED_KEYS * WORD), found, claims);
-            claim_keys(b, load(object + (SHARED_KEYS + 1) * WORD), found, claims);
-        }
+        for (uint64_t at = SHARED_KEYS; at < SHARED_KEYS + SHARED_PLACES && kinds[type] & HAS_SHARED && left >= offset + (at + 1) * WORD; at++)
+            claim_keys(b, load(object + at * WORD), found, claims);
         if (kinds[type] & IS_SET && left >= offset + 6 * WORD)
             claim_set(b, object, found, claims);
         if ((kinds[type] & LATER_VALUES) == HAS_VALUES && offset >= 4 * WORD && left >= offset)
@@ -335,7 +392,7 @@ API int fl_unused_storage(const blocks *b, const piece *p, const uint32_t *found
                 return NO_MEMORY;
             continue;
         }
-        uint64_t first = claim - 1, head = shift ? 1 : 0;
+        uint64_t first = (claim & ~RAW) - 1, head = shift ? 1 : 0;
         if (claim == KEYS) {
             uint64_t hashes = 0;
             first = left >= 4 * WORD ? find_keys(data, size, &hashes) : NO_WORD;
@@ -345,7 +402,9 @@ API int fl_unused_storage(const blocks *b, const piece *p, const uint32_t *found
                 return NO_MEMORY;
             if (first == size / WORD)
                 continue;
-        } else if (first * WORD >= size || !are_items(b, data, left, head, first, found, offsets, shift))
+        } else if (claim == RAW && (first = after_children(data, start, left)) == NO_WORD) {
+            continue;
+        } else if (first * WORD >= size || (!(claim & RAW) && !are_items(b, data, left, head, first, found, offsets, shift)))
             continue;
         if (first < LAST_WORD) {
             patterns[index] = tails[first];

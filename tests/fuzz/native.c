@@ -238,12 +238,12 @@ static void chunks(const piece *p, uint64_t count) {
     for (uint64_t at = 0; at < count; at++)
         fl_objects(b, &p[at], types, offsets, marks, leaves, lives, 2, at % 2 * 16, &program, found, merged, patterns, sums, &cut);
     uint8_t numbers[64], owners[2] = {1, 6};
-    uint32_t *claims = calloc(made + 1, 4);
+    uint32_t *claims = calloc(made + 1, 4), buffers[4] = {2, 3 | 1 << 8, 4 | 2 << 8, 3 | 3 << 8};
     words rest = {NULL, 0, 0};
     for (uint8_t number = 0; number < 64; number++)
         numbers[number] = number;
     for (uint64_t at = 0; at < count; at++)
-        fl_claim_storage(b, &p[at], found, offsets, owners, at % 2 * 16, claims);
+        fl_claim_storage(b, &p[at], found, offsets, owners, buffers, at % 2 * 16, claims);
     for (uint64_t at = 0; at < count; at++) {
         fl_unused_storage(b, &p[at], found, offsets, at % 2 * 16, claims, numbers, numbers, patterns, &rest);
         fl_immortal_objects(b, &p[at], found, offsets, &rest);

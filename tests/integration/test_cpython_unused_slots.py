@@ -17,6 +17,7 @@ from mallocs_python import SUITES
 import cores
 
 COUNT = 200
+BUFFERS = 40
 LEAST = 0.8
 """Minimum share of the leaked objects of each class that must be definitely lost. Stale words elsewhere may refer to a few."""
 
@@ -44,8 +45,24 @@ def test_unused_slots_are_no_references(version: str, tmp_path: Path) -> None:
     assert {name for name, count in definite.items() if count} <= set(truly)
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_unused_words_of_buffers_are_no_references(version: str, tmp_path: Path) -> None:
+    """The program writes the addresses of leaked objects to unused words of buffers."""
+    python = other_pythons.incremental() if version == INCREMENTAL else mallocs_python.get(version)
+    program = str(truth.PROGRAMS / "python_unused_buffers.py")
+    with cores.Running(python.command(program, str(BUFFERS)), tmp_path, python.environment()) as one:
+        truly = {name: int(count) for name, count in (line.split() for line in one.output.splitlines()[:-1])}
+        found = json.loads(debuggers.findleaks("find", "--json", str(one.gcore())))
+    definite = {group["type"]: group["blocks"] for group in found["groups"] if group["kind"] == "definite"}
+    assert len(truly) >= 12
+    for name, count in truly.items():
+        assert LEAST * count <= definite.get(name, 0) <= count, name
+    assert set(definite) <= set(truly)
+
+
 HELD = """
-import asyncio, collections, gc, itertools, os, re, signal, sys, time
+import asyncio, collections, datetime, gc, itertools, os, re, signal, sys, time, types
+from xml.etree import ElementTree
 gc.collect()
 gc.disable()
 class Session: pass
@@ -120,6 +137,20 @@ for _ in range(9):
     one = pause(); next(one); kept.append(one.gi_frame); del one
 class Text(str): pass
 kept += [re.compile(Text(f"a{number}")) for number in range(9)]
+for number in range(9):
+    one = Text(f"text {number}"); one.session = new(); kept.append(one)
+    one = ElementTree.Element("a"); one.extend([ElementTree.Element("b") for _ in range(number)]); kept.append(one)
+    for each in one: each.text = Text(f"text {number}"); each.text.session = new()
+    kept.append(types.SimpleNamespace(session=new(), others=many(number)))
+class Zone(datetime.tzinfo):
+    def utcoffset(self, moment): return datetime.timedelta(0)
+class Moment(datetime.datetime): pass
+for number in range(9):
+    zone = Zone(); zone.session = new()
+    one = datetime.datetime(2020, 1, 1, tzinfo=zone)
+    other = Moment(2020, 1, 1); other.session = new()
+    kept += [one, other]
+    del one, other, zone
 def recurse(level):
     mine, more = new(), {new()}
     if level: recurse(level - 1)

@@ -54,6 +54,34 @@ def test_garbage_and_stale_contents(tmp_path: Path, version: str) -> None:
     assert "reached by" not in finding["cause"]
 
 
+WEBASSEMBLY = """
+const memories = new Map()
+for (let n = 0; n < 12; n++) {
+  const memory = new WebAssembly.Memory({ initial: 16, maximum: 64 })
+  new Uint8Array(memory.buffer).fill(7)
+  memories.set(n, memory)
+}
+require('fs').writeSync(1, 'ready\\n')
+Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0)
+memories.clear()
+"""
+"""V8 maps 1 MiB for each memory."""
+
+
+@pytest.mark.parametrize("version", mark_matrix_except(("18.20.8", "20.20.0", "22.12.0", nodes.NEWEST), nodes.NEWEST))
+def test_memory_of_webassembly(tmp_path: Path, version: str) -> None:
+    script = tmp_path / "memories.js"
+    script.write_text(WEBASSEMBLY)
+    with cores.Running([nodes.get(version), *nodes.STEADY, str(script)], tmp_path) as running:
+        suspend(running.pid)
+        found = json.loads(debuggers.findleaks("verdict", "--json", "--pid", str(running.pid)))
+    (share,) = (one for one in found["shares"] if one["of"] == "Node memory of ArrayBuffers")
+    assert 12 << 20 <= share["bytes"] <= (12 << 20) + SMALL
+    (finding,) = (one for one in found["findings"] if one["finding"] == "mapped-array-buffers")
+    assert finding["cause"].endswith("Memory → ArrayBuffer.")
+    assert not any("findleaks does not read" in one["text"] for one in found["findings"])
+
+
 def _stores(where: list[str]) -> dict[str, int]:
     page = debuggers.runtime_page("node", *where)
     (row,) = (row for row in page["types"] if row["name"] == STORE)

@@ -53,10 +53,11 @@ def find_unused(
     kind: int = FRAME,
     first: tuple[int, int] = (0, 0),
     lowest: int = 0,
+    most: int = 250,
 ) -> dict[str, Any]:
     """Return the result of the pass if the memory is divided at these offsets. `kind`, `first`: the kind of the first type, and the
     words of its objects up to the first item or the place for a frame, and of an item. `lowest`: the lowest bit of a
-    number of items."""
+    number of items. `most`: number of patterns that can be added."""
     arch = memory.arch
     blocks = memory.built(engine)
     offset = 2 * arch.word + shift
@@ -69,6 +70,8 @@ def find_unused(
     masks = dict(MASKS)
 
     def add(number: int, words: int) -> int:
+        if len(masks) - len(MASKS) >= most:
+            return 0
         masks[len(masks) + 1] = masks.get(number, 0) | words
         return len(masks)
 
@@ -108,7 +111,7 @@ def random_memory(rng: random.Random, arch: Arch, shift: int) -> Memory:
     layout=st.sampled_from(LAYOUTS),
     shift=st.sampled_from((0, 16)),
     kind=st.sampled_from((FRAME, FRAME_OBJECT, BUFFER, ITEMS)),
-    lowest=st.sampled_from((0, 3)),
+    lowest=st.sampled_from((0, 1, 3)),
     first=st.sampled_from(((0, 0), (8, 1), (5, 2))),
 )
 @settings(max_examples=graphs.share(120))
@@ -173,7 +176,7 @@ def test_frame_objects(engine: Any) -> None:
 @pytest.mark.parametrize("arch", graphs.ARCHES, ids=str)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_buffers(engine: Any, arch: Arch) -> None:
-    """A buffer has the number of its values in 32 bits, which may follow 32 other bits."""
+    """A buffer has the number of its values in 32 bits, which may follow 32 other bits, or in one byte."""
     half = arch.byteorder == "big" and arch.word == 8
     for values, expected in ((3, 9), (0, 6), (99, 0)):
         memory = Memory(arch, 64)
@@ -181,6 +184,21 @@ def test_buffers(engine: Any, arch: Arch) -> None:
         memory.put(2, 1, GENERATORS, 0, values << 32 * half)
         wanted = MASKS[1] | (EVERY_WORD & -(1 << expected) if expected else 0)
         assert find_unused(engine(arch), memory, LAYOUTS[0], kind=BUFFER, first=(6, 1))["masks"] == [wanted], values
+        place = (2 + 3) * arch.word
+        memory.data[place : place + 4] = bytes([values, 1, 2, 3])
+        assert find_unused(engine(arch), memory, LAYOUTS[0], kind=BUFFER, first=(6, 1), lowest=1)["masks"] == [wanted], values
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_too_many_patterns(engine: Any) -> None:
+    """If there are too many patterns, the bounds of the unused part are returned, unless it has only zeros."""
+    memory = Memory(X86_64, 64)
+    memory.block(0, 20)
+    memory.put(2, 1, GENERATORS, 0, 3)
+    assert find_unused(engine(X86_64), memory, LAYOUTS[0], kind=BUFFER, first=(6, 1), most=0)["rest"] == []
+    memory.put(19, HEAP)
+    found = find_unused(engine(X86_64), memory, LAYOUTS[0], kind=BUFFER, first=(6, 1), most=0)
+    assert (found["masks"], found["rest"]) == ([MASKS[1]], [(HEAP + 9 * 8, HEAP + 20 * 8)])
 
 
 @pytest.mark.parametrize("arch", graphs.ARCHES, ids=str)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from array import array
+from collections.abc import Sequence
 from typing import Any
 
 import graphs
@@ -15,14 +16,17 @@ from word_heaps import HEAP, PROGRAM, Memory
 
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import LAST_WORD, Exclusion, State
-from findleaks.runtimes.cpython.engine import NO_OBJECT, ObjectTally, TypeColumns, count_objects, immortal_objects
-from findleaks.runtimes.cpython.storage import DEQUE, KEYS, LIST, SET, SHARED, SPARE, TAGGED, VALUES, unused_storage
+from findleaks.runtimes.cpython.buffers import ARRAY, BUFFERS, BYTES, CHILDREN, NO_POINTERS, POINTERS
+from findleaks.runtimes.cpython.engine import LEAF, NO_OBJECT, ObjectTally, TypeColumns, count_objects, immortal_objects
+from findleaks.runtimes.cpython.storage import DEQUE, KEYS, LIST, SET, SHARED, SPARE, TAGGED, VALUES, Storage, unused_storage
 from findleaks.runtimes.object_references import ObjectBlocks, find_references
 from findleaks.target.arch import Arch
 
 LISTS, OWNERS, PLAIN, DEQUES, TAGGED_OWNERS, SETS = TYPES = [0x9D8000, 0x9D9000, 0x9DA000, 0x9DB000, 0x9DC000, 0x9DD000]
 KINDS = bytes([LIST, VALUES, KEYS | SHARED | VALUES | TAGGED, DEQUE | SPARE, TAGGED, SET])
 OLD_KINDS = bytes([*KINDS[:2], KEYS, *KINDS[3:]])  # of 3.10 and older
+NO_BUFFERS = [0] * BUFFERS * len(TYPES)
+RANDOM_BUFFERS = [0, 0, 0, 0, 3 | POINTERS << 8, 5 | CHILDREN << 8, 4 | BYTES << 8, 0, 2 | NO_POINTERS << 8, 0, 3 | ARRAY << 8, 0]
 ARCHES = st.sampled_from(graphs.ARCHES)
 
 
@@ -31,7 +35,9 @@ def make_tally(blocks: Blocks, arch: Arch, shift: int) -> ObjectTally:
     return ObjectTally.of(blocks, TYPES, TypeColumns(offsets, bytes(6), bytes(6), bytes(6)), PROGRAM, shift)
 
 
-def find_unused(engine: Engine, memory: Memory, shift: int, cuts: list[int], kinds: bytes = KINDS) -> dict[str, Any]:
+def find_unused(
+    engine: Engine, memory: Memory, shift: int, cuts: list[int], kinds: bytes = KINDS, buffers: Sequence[int] = NO_BUFFERS
+) -> dict[str, Any]:
     """Return the results of both passes if the memory is divided at these offsets."""
     blocks = memory.built(engine)
     tally = make_tally(blocks, memory.arch, shift)
@@ -43,7 +49,7 @@ def find_unused(engine: Engine, memory: Memory, shift: int, cuts: list[int], kin
     def pattern(mask: int) -> int:
         return patterns.setdefault(mask, len(patterns) + 1)
 
-    rest = unused_storage(engine, blocks, lambda: pieces, tally, kinds, pattern)
+    rest = unused_storage(engine, blocks, lambda: pieces, tally, Storage(kinds, array("I", buffers)), pattern)
     immortal = [list(immortal_objects(engine, blocks, piece, tally)) for piece in pieces]
     masks = {number: mask for mask, number in patterns.items()}
     graph = engine.graph(blocks)
@@ -143,7 +149,8 @@ def test_both_engines_agree(seed: int, arch: Arch, free_threaded: bool) -> None:
     memory = random_memory(rng, arch, 16 if free_threaded else 0)
     cuts = sorted(place * arch.word for place in rng.sample(range(1, 1200), rng.randrange(4)))
     kinds = rng.choice([KINDS, OLD_KINDS])
-    native, pure = (find_unused(engine(arch), memory, 16 if free_threaded else 0, cuts, kinds) for engine in (graphs.native, graphs.pure))
+    shift, buffers = 16 if free_threaded else 0, rng.choice([NO_BUFFERS, RANDOM_BUFFERS])
+    native, pure = (find_unused(engine(arch), memory, shift, cuts, kinds, buffers) for engine in (graphs.native, graphs.pure))
     assert native == pure
 
 
@@ -300,7 +307,7 @@ def test_words_after_the_keys_of_a_dictionary(engine: Any, arch: Arch) -> None:
     memory.data[41 * word + 2] = 1
     memory.put(4, 0)
     assert find_unused(engine(arch), memory, 0, [])["masks"][1] == 0
-    for place in (109, 110):  # keys that the objects of a type share
+    for place in (108, 109, 110):  # keys that the objects of a type share
         memory = Memory(arch, 300)
         start, keys = memory.block(0, 120), memory.block(200, 16 + 8 // word)
         memory.put(0, 1, PLAIN)
@@ -343,9 +350,60 @@ def test_hashes(engine: Any, arch: Arch) -> None:
     assert find_hashes([2, 2, 15, table], items, kind=SETS) == []  # the block is too small
 
 
+@pytest.mark.parametrize("arch", graphs.ARCHES, ids=str)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_buffers(engine: Any, arch: Arch) -> None:
+    """The buffer has ten words. `fields` are the words 2 to 5 of its owner, which refers to the buffer in the word `place`."""
+    word, at = arch.word, HEAP + 40 * arch.word
+
+    def find_first(contents: int, place: int, *fields: int, head: Sequence[int] = ()) -> int:
+        """Return the number of the first unused word, -1 if all words are references."""
+        memory = Memory(arch, 200)
+        start = memory.block(0, 8)
+        memory.block(40, 10)
+        memory.put(0, 1, PLAIN, *fields)
+        memory.put(40, *head, *[start] * (10 - len(head)))
+        mask = find_unused(engine(arch), memory, 0, [], bytes(6), [*NO_BUFFERS[:4], place | contents << 8, 0, *NO_BUFFERS[6:]])["masks"][1]
+        assert mask in (0, (1 << 64) - (mask & -mask))
+        return mask.bit_length() and (mask & -mask).bit_length() - 1 if mask else -1
+
+    assert find_first(NO_POINTERS, 2, at, 0, 0, 0) == 0
+    assert find_first(NO_POINTERS, 2, at + word, 0, 0, 0) == -1  # not the start of a block
+    assert find_first(ARRAY, 3, 3, at, 10, 0) == 3
+    assert find_first(ARRAY, 3, 5, at, 10 * word // 2, 0) == -(-10 // word)  # items of two bytes
+    assert find_first(ARRAY, 3, 11, at, 10, 0) == -1
+    assert find_first(ARRAY, 3, 3, at, 10 * word + 1, 0) == -1
+    assert find_first(BYTES, 4, word + 1, 10 * word, at, at + word) == 3
+    assert find_first(BYTES, 4, word + 1, 10 * word, at, at - word * 3) == -1
+    assert find_first(BYTES, 4, word + 1, 11 * word, at, at) == -1
+    assert find_first(POINTERS, 3, 4, at, 0, 0) == 4
+    assert find_first(POINTERS, 3, 11, at, 0, 0) == -1
+    assert find_first(CHILDREN, 5, 0, 0, 0, at, head=(0, 2, 4, at + 4 * word)) == 6
+    assert find_first(CHILDREN, 5, 0, 0, 0, at, head=(0, 2, 4, at)) == 4
+    assert find_first(CHILDREN, 5, 0, 0, 0, at, head=(0, 5, 4, at + 4 * word)) == -1
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_strings_that_look_like_values(engine: Any) -> None:
+    """The last byte of a hash may be 32. The bytes before it then look like the order of values only by chance."""
+    arch = graphs.ARCHES[0]
+    for order, pattern in ((b"\0", 0), (b"\2\0\1\3", 0), (b"\2\2\2", LEAF), (b"\x1e\1", LEAF), (b"\x1f", LEAF)):
+        memory = Memory(arch, 200)
+        memory.block(0, 8)
+        memory.put(0, 1, PLAIN, 0, 0, 0)
+        memory.data[31 - len(order) : 32] = order + b" "
+        blocks = memory.built(engine(arch))
+        tally = ObjectTally.of(blocks, TYPES, TypeColumns(bytes(6), bytes(6), bytes([1] * 6), bytes(6)), PROGRAM)
+        count_objects(engine(arch), blocks, graphs.piece(HEAP, bytes(memory.data)), tally)
+        assert tally.patterns[0] == pattern, order
+
+
 def test_no_lists_no_pass() -> None:
     engine = graphs.native()
     blocks = make_list(graphs.ARCHES[0], 10, 3).built(engine)
     tally = make_tally(blocks, graphs.ARCHES[0], 0)
-    assert unused_storage(engine, blocks, lambda: pytest.fail("read memory"), tally, bytes(6), lambda mask: 1) == []
+    assert (
+        unused_storage(engine, blocks, lambda: pytest.fail("read memory"), tally, Storage(bytes(6), array("I", NO_BUFFERS)), lambda mask: 1)
+        == []
+    )
     assert tally.found == array("I", [NO_OBJECT] * 2)

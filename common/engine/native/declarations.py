@@ -343,7 +343,7 @@ SIGNATURES = {
     "fl_compare_counts": (c_int, [_HANDLE, _PIECES, _U32S, c_char_p, c_uint64, _U8S, _U32S, _WORDS]),
     "fl_judge_counts": (c_int, [_HANDLE, _U32S, _U8S, _U32S, _U8S, _U64S, _U64S]),
     "fl_immortal_objects": (c_int, [_HANDLE, _PIECES, _U32S, c_char_p, _WORDS]),
-    "fl_claim_storage": (None, [_HANDLE, _PIECES, _U32S, c_char_p, c_char_p, c_uint64, _U32S]),
+    "fl_claim_storage": (None, [_HANDLE, _PIECES, _U32S, c_char_p, c_char_p, _U32S, c_uint64, _U32S]),
     "fl_unused_storage": (c_int, [_HANDLE, _PIECES, _U32S, c_char_p, c_uint64, _U32S, c_char_p, _U8S, _U8S, _WORDS]),
     "fl_object_references": (c_int, [_HANDLE, _PIECES, _U32S, c_char_p, c_uint64, c_bool, _WORDS]),
     "fl_object_remains": (c_int, [_HANDLE, _PIECES, _U32S, *[c_char_p] * 3, _U64S, _U32S, c_char_p, *[_U8S] * 2, _WORDS]),

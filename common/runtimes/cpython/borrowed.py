@@ -17,10 +17,11 @@ wr_callback, hash, wr_prev, wr_next after the object's head), Include/internal/p
 Include/cpython/genobject.h (gi_running up to 3.9, gi_origin_or_finalizer),
 Include/internal/pycore_interpframe_structs.h (owner in struct _PyInterpreterFrame),
 Include/cpython/frameobject.h (f_blockstack, up to 3.10), Include/memoryobject.h (ob_array),
-Include/cpython/unicodeobject.h (PyCompactUnicodeObject, PyUnicodeObject),
+Include/cpython/unicodeobject.h (PyCompactUnicodeObject, PyUnicodeObject, _PyUnicodeWriter),
 Modules/_decimal/_decimal.c (PyDecObject), Modules/_sre/sre.h (PatternObject, MatchObject),
-Modules/zlibmodule.c (compobject), Modules/posixmodule.c (ScandirIterator). Since 3.11,
-tp_basicsize of the type "code" is the offset of an object's bytecode."""
+Modules/zlibmodule.c (compobject), Modules/posixmodule.c (ScandirIterator), Modules/_io/stringio.c
+(stringio: writer, 3.12 and 3.13), Modules/_threadmodule.c (lockobject: locked, up to 3.12).
+Since 3.11, tp_basicsize of the type "code" is the offset of an object's bytecode."""
 
 from __future__ import annotations
 
@@ -41,8 +42,8 @@ CODE = "code"
 _WEAK_WORDS = (2, 5, 6)  # wr_object, wr_prev, wr_next, in words from the object
 # Offsets of the hashes in a set's table, in words from the start of the set.
 _SET_HASHES = range(ENTRIES + 1, ENTRIES + ENTRY_WORDS, 2)
-# The words of a Decimal with its flags, and with digits. The flags are one byte.
-_DECIMAL = (3, *range(9, 13))
+# The words of a Decimal with its flags, with digits, and behind it. The flags are one byte.
+_DECIMAL = (3, *range(9, 14))
 # f_blockstack is before the variables of a frame; f_trace_lines and the next byte are in one word.
 _FRAMES, _BLOCK_STACK = {"3.9": (11,), "3.10": ()}, 30
 # Of this word of the frame in a generator, only `owner` is written: one byte (3.14).
@@ -66,6 +67,10 @@ _NUMBERS = {
     "re.Match": (*range(6, LAST_WORD), _TO_END),
     **dict.fromkeys(("zlib.Compress", "zlib.Decompress"), (2, 5, 6, 13, 15)),
 }
+_LOCKED = ("3.9", "3.10", "3.11", "3.12")  # releases in which `locked` is one byte of a word
+# Releases in which a StringIO contains a _PyUnicodeWriter. Its word 8 points into a str that the
+# word before refers to, or that has been freed.
+_WITH_WRITER, _WRITER_WORDS = ("3.12", "3.13"), 21
 _SCANDIR = "posix.ScandirIterator"
 # The length, the hash and the flags of a string. Only the low bytes of the flags are written.
 _STRING = (2, 3, STATE)
@@ -156,6 +161,11 @@ def _list_unwritten(known: Types, word: int, version: str) -> dict[int, Sequence
     found: dict[int, Sequence[int]] = dict.fromkeys(known.list_derived(("decimal.Decimal",)), _DECIMAL)
     for name, words in _NUMBERS.items():
         found.update(dict.fromkeys(known.list_derived((name,)), words))
+    for number in known.list_derived(("_io.StringIO",)) if release in _WITH_WRITER else ():
+        if known.basic_size(number) // word == _WRITER_WORDS:
+            found[number] = (8,)
+    if release in _LOCKED:
+        found.update(dict.fromkeys(known.list_derived(("_thread.lock",)), (4,)))
     for number in known.list_derived((_SCANDIR,)):
         found[number] = ((known.basic_size(number) - known.shift) // word - 1,)
     found.update(dict.fromkeys(known.list_derived(("str",)), _STRING))

@@ -102,6 +102,10 @@ def _may_be_values(data: memoryview, word: int, order: Literal["little", "big"])
     cpython_objects.c."""
     for offset in (24, 32):
         if len(data) >= offset and data[offset - 1] == offset:
+            most = offset - 2
+            ordered = bytes(data[max(most - data[most], 0) : most])
+            if len(ordered) != data[most] or len(set(ordered)) < len(ordered) or any(number >= most for number in ordered):
+                continue
             if len(data) < offset + word or not int.from_bytes(data[offset : offset + word], order) % word:
                 return True
     return False

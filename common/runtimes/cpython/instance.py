@@ -32,7 +32,7 @@ from findleaks.runtimes.cpython.members import ObjectNames
 from findleaks.runtimes.cpython.python_frames import list_frames
 from findleaks.runtimes.cpython.ranks import type_ranks
 from findleaks.runtimes.cpython.remains import find_layouts, object_remains
-from findleaks.runtimes.cpython.storage import storage_kinds, unused_storage
+from findleaks.runtimes.cpython.storage import find_storage, unused_storage
 from findleaks.runtimes.cpython.types import SUBCLASSES, Types
 from findleaks.runtimes.cpython.variables import of_module, variable
 from findleaks.runtimes.finding import Finding
@@ -201,10 +201,10 @@ class CPython(DumpableBlocks):
     def _unused_items(self) -> Sequence[Range]:
         """Unused parts of lists, deques and frames for which there are no patterns; computing them
         sets the other patterns."""
-        kinds = storage_kinds(self.known, self.version, self._target.arch.word)
-        found = unused_storage(self._engine, self._directory.blocks, self._pieces, self.tally, kinds, self.borrowed.all_of)
-        layouts = find_layouts(self.known, self.version, self._target.arch.word)
-        return found + object_remains(self._engine, self._directory.blocks, self._pieces(), self.tally, layouts, self.borrowed.with_words)
+        of = self.known, self.version, self._target.arch.word
+        found = unused_storage(self._engine, self._directory.blocks, self._pieces, self.tally, find_storage(*of), self.borrowed.all_of)
+        layouts, add = find_layouts(*of), self.borrowed.with_words
+        return found + object_remains(self._engine, self._directory.blocks, self._pieces(), self.tally, layouts, add)
 
     def _pieces(self) -> Iterator[Piece]:
         """Yield the memory of all heaps."""

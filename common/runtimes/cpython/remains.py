@@ -15,6 +15,8 @@ are not cleared. A tuple has tp_basicsize + ob_size * tp_itemsize bytes. Its blo
 because allocators round sizes up. The rest of the block then contains words of an earlier object.
 An enum.IntEnum of 3.11, for example, has 56 bytes in a block of 64. The number of an int's digits
 is the absolute value of ob_size; since 3.12 it is lv_tag >> 3.
+A datetime without a time zone ends before the word for its time zone. Its allocator's block may
+contain this word.
 The result of os.stat and other structure sequences have more fields than items: ob_size is the
 number of visible fields only (Objects/structseq.c).
 
@@ -25,7 +27,8 @@ Include/cpython/setobject.h or Include/setobject.h (PySetObject), Include/cpytho
 Include/internal/pycore_object.h (_PyObject_VAR_SIZE; ob_size follows the type),
 Include/longintrepr.h or Include/cpython/longintrepr.h (struct _longobject),
 Modules/itertoolsmodule.c (teedataobject: it, numread, running, nextlink and values follow the
-type).
+type), Include/datetime.h (PyDateTime_DateTime: hashcode, hastzinfo, ten bytes of data, fold,
+tzinfo).
 
 This module states the contract of remains_native.py (common/native/cpython_remains.c) and
 remains_reference.py."""
@@ -45,12 +48,12 @@ from findleaks.runtimes.cpython.wanted_patterns import NOT_MADE, ROW, make_wante
 from findleaks.target.base import Piece, Range
 
 BUFFER, FRAME_OBJECT, ATTRIBUTES, FRAME, SET, ITEMS = 4, 8, 16, 32, 64, 128
-"""Bits of a type's kind. BUFFER: buffers of itertools.tee. FRAME_OBJECT: frames since 3.11.
-ATTRIBUTES: since 3.13, objects that are followed by the values of their attributes. FRAME: since
-3.11, generators, coroutines and asynchronous generators; up to 3.10, frames. SET: set, frozenset
-and their subtypes. ITEMS: tuples and their subtypes without hidden fields, types, and subtypes of
-int and bytes with a dictionary. A free-threaded interpreter has no types with ITEMS, because the
-patterns of its types already exclude the rest of a block."""
+"""Bits of a type's kind. BUFFER: buffers of itertools.tee, and datetimes. FRAME_OBJECT: frames
+since 3.11. ATTRIBUTES: since 3.13, objects that are followed by the values of their attributes.
+FRAME: since 3.11, generators, coroutines and asynchronous generators; up to 3.10, frames. SET: set,
+frozenset and their subtypes. ITEMS: tuples and their subtypes without hidden fields, types, and
+subtypes of int and bytes with a dictionary. A free-threaded interpreter has no types with ITEMS,
+because the patterns of its types already exclude the rest of a block."""
 
 ENTRIES = 8  # number of the first word of the table in a set, from the count on
 ENTRY_WORDS = 16  # words of that table
@@ -59,6 +62,8 @@ NUMBER, POINTER, FRAME_NUMBER, FRAME_POINTER = range(4)
 """How the end of the value stack is stored; see cpython_remains.c."""
 
 _BUFFERS = ("itertools._tee_dataobject",)
+_DATETIMES = ("datetime.datetime",)
+_ZONE = 5  # word of a datetime with its time zone; hastzinfo is word 3
 _VALUES = 5  # words of a buffer from its count of references to its first value
 
 GENERATORS = ("generator", "coroutine", "async_generator")
@@ -99,8 +104,10 @@ class Layouts(NamedTuple):
     """`kinds`: the kind of each type, one byte per type. `frame`: the layout of frames, None if it
     is unknown. `sizes` ("I"): SIZES numbers for each type. For types with ITEMS, these are the
     bytes of a block before the first item, the bytes of an item, and the lowest bit of the number
-    of items in its word; with BUFFER, the same of its values; with ATTRIBUTES, the bytes before the
-    values, and zeros; with FRAME_OBJECT, the bytes before the place for the frame, and zeros."""
+    of items in its word; with BUFFER, the bytes before the first value, the bytes of a value, and
+    the bytes of the number of values (1 or 4), which is in word 3 of the object; with ATTRIBUTES,
+    the bytes before the values, and zeros; with FRAME_OBJECT, the bytes before the place for the
+    frame, and zeros."""
 
     kinds: bytes
     frame: Optional[FrameLayout]
@@ -112,8 +119,8 @@ class Remains(NamedTuple):
     number of the pattern of sets with a larger table, or 0.
 
     tails[ROW * p + n] is the number of the pattern that excludes the words of pattern p, and all
-    words from n on. It is 0 if there are too many patterns. The loops replace NOT_MADE by WANTED if
-    an object needs the pattern."""
+    words from n on. It is 0 if there are too many patterns; the unused parts are then ranges. The
+    loops replace NOT_MADE by WANTED if an object needs the pattern."""
 
     kinds: bytes
     layout: FrameLayout
@@ -140,7 +147,12 @@ def find_layouts(known: Types, version: str, word: int) -> Layouts:
             sizes[SIZES * number] = place if 0 < place < _LARGEST else 0
         for number in known.list_derived(_BUFFERS) if word == 8 else ():
             kinds[number] |= BUFFER
-            sizes[SIZES * number : SIZES * (number + 1)] = array("I", [known.offsets[number] + _VALUES * word, word, 0])
+            sizes[SIZES * number : SIZES * (number + 1)] = array("I", [known.offsets[number] + _VALUES * word, word, 4])
+        # A subtype of datetime has the word in each object.
+        for number in known.list_derived(_DATETIMES) if word == 8 else ():
+            if known.basic_size(number) == (_ZONE + 1) * word and not known.flags[number] & HAVE_GC:
+                kinds[number] |= BUFFER
+                sizes[SIZES * number : SIZES * (number + 1)] = array("I", [known.offsets[number] + _ZONE * word, word, 1])
         _add_items(known, kinds, sizes, release not in ("3.9", "3.10", "3.11"))
     return Layouts(bytes(kinds), layout, sizes)
 
@@ -174,7 +186,7 @@ def object_remains(
     add: Callable[[int, int], int],
 ) -> list[Range]:
     """Set the tally's patterns of objects with unused words. Returns the unused parts of objects
-    that are too long for a pattern.
+    for which there is no pattern.
 
     `add` is called with the number of a pattern and a mask of words. It returns the number of a
     pattern that excludes the words of both; 0 if there are too many patterns."""

@@ -65,9 +65,10 @@ def object_remains(engine: PureEngine, blocks: Blocks, piece: Piece, tally: Obje
             count = abs(decode_signed(count, 8 * word)) >> lowest
             first = -(-(begin + count * item) // word)
         if kind & BUFFER and left >= offset + (_COUNT_AT + 1) * word:
-            begin, item, _ = remains.sizes[SIZES * number : SIZES * (number + 1)]
+            begin, item, width = remains.sizes[SIZES * number : SIZES * (number + 1)]
             place = offset + _COUNT_AT * word
-            end = begin + int.from_bytes(one.data[place : place + 4], engine.arch.byteorder) * item
+            width = 1 if width == 1 else 4
+            end = begin + int.from_bytes(one.data[place : place + width], engine.arch.byteorder) * item
             first = end // word if end <= one.size // word * word else None
         begin = remains.sizes[SIZES * number]
         if kind & ATTRIBUTES and left >= begin + word:
@@ -78,12 +79,12 @@ def object_remains(engine: PureEngine, blocks: Blocks, piece: Piece, tally: Obje
         if first is None or first >= one.size // word:
             continue
         tail = ROW * tally.lives[number] + first
-        if first >= LAST_WORD:
+        if first >= LAST_WORD or not remains.tails[tail]:
             if kind & (FRAME | FRAME_OBJECT) or any(one.data[first * word : left // word * word]):
                 rest.extend((one.start + first * word, one.start + one.size // word * word))
         elif remains.tails[tail] >= WANTED:
             remains.tails[tail] = WANTED
-        elif remains.tails[tail]:
+        else:
             tally.patterns[one.number] = remains.tails[tail]
     return rest
 

@@ -31,11 +31,12 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.loops import import_loops
 from findleaks.engine.terms import EVERY_WORD, LAST_WORD
+from findleaks.runtimes.cpython.buffers import find_buffers
 from findleaks.runtimes.cpython.engine import ObjectTally
 from findleaks.runtimes.cpython.types import MANAGED_DICT, SUBCLASSES, TYPE_SUBCLASS, Types, release_of
 from findleaks.runtimes.cpython.wanted_patterns import NOT_MADE, ROW, make_wanted
@@ -47,15 +48,14 @@ LIST, VALUES, TAGGED, DEQUE, SPARE, KEYS, SHARED, SET = 1, 2, 4, 8, 16, 32, 64, 
 LIST: lists. VALUES: objects with a pointer to their values four words before the object (3.11).
 TAGGED: the pointer is three words before the object, and is the address minus 1 (3.12). DEQUE:
 deques. SPARE: deques that keep blocks for reuse (3.11). KEYS: dictionaries. SHARED: types, whose
-objects share keys (3.11 to 3.13). SET: sets.
+objects share keys. SET: sets.
 
 In dictionaries, VALUES or TAGGED means that the dictionary may have a block of values with a
 prefix, and both together mean that it may have one with the layout of 3.13. If neither is set, it
 may have one with the layout of 3.10."""
 
 OLD_RELEASES = ("3.9", "3.10")
-"""Releases in which all deques share one list of spare blocks, and shared keys are at another
-place in a type."""
+"""Releases in which all deques share one list of spare blocks."""
 
 MOST_RANGES = 1 << 21
 """Maximum number of ranges of unused words. Each takes about 150 bytes. An intact process has more
@@ -63,19 +63,30 @@ only if dictionaries or sets contain millions of ids."""
 MOST_PREFIX = 64  # maximum size in bytes of the part before values: 16 words
 
 
-def storage_kinds(known: Types, version: str, word: int) -> bytes:
-    """Return the kind of storage that objects of each type own, one byte per type. `word`: bytes of
-    a word."""
+class Storage(NamedTuple):
+    """What objects of each type own. `kinds`: a byte for each type. `buffers`: numbers for each
+    type; see buffers.py."""
+
+    kinds: bytes
+    buffers: array[int]  # "I"
+
+
+def find_storage(known: Types, version: str, word: int) -> Storage:
+    """Return what objects of each type own. `word`: bytes of a word."""
+    return Storage(_find_kinds(known, version, word), find_buffers(known, version, word))
+
+
+def _find_kinds(known: Types, version: str, word: int) -> bytes:
+    """Return the kind of storage that objects of each type own, one byte per type."""
     release = release_of(version)
     values = VALUES if release == "3.11" else TAGGED if release == "3.12" else 0
     of_dict = values or (VALUES | TAGGED) * (release not in OLD_RELEASES)
     keys = KEYS if word == 8 and not known.shift else 0
-    shared = keys and SHARED * (release not in OLD_RELEASES)
     kinds = bytearray(
         LIST * bool(flags & SUBCLASSES["list"])
         | values * bool(flags & MANAGED_DICT)
         | (keys and keys | of_dict) * bool(flags & SUBCLASSES["dict"])
-        | shared * bool(flags & TYPE_SUBCLASS)
+        | SHARED * bool(keys and flags & TYPE_SUBCLASS)
         for flags in known.flags
     )
     deque = DEQUE | SPARE * (release not in OLD_RELEASES)
@@ -86,7 +97,12 @@ def storage_kinds(known: Types, version: str, word: int) -> bytes:
 
 
 def unused_storage(
-    engine: Engine, blocks: Blocks, pieces: Callable[[], Iterable[Piece]], tally: ObjectTally, kinds: bytes, pattern: Callable[[int], int]
+    engine: Engine,
+    blocks: Blocks,
+    pieces: Callable[[], Iterable[Piece]],
+    tally: ObjectTally,
+    storage: Storage,
+    pattern: Callable[[int], int],
 ) -> list[Range]:
     """Set the patterns of blocks with unused words in `tally`. Return the ranges of the unused
     parts of deques and long lists, and of hashes in dictionaries and sets that are addresses in
@@ -95,12 +111,12 @@ def unused_storage(
     Deques, and lists with at least LAST_WORD items, have no patterns. `pieces` yields the memory of
     all blocks. `pattern` returns the number of the pattern that excludes a mask of words, 0 if
     there are too many. At most MOST_RANGES ranges are returned."""
-    if not any(kinds):
+    if not any(storage.kinds) and not any(storage.buffers):
         return []
     loops = cast(_Loops, import_loops(engine, "findleaks.runtimes.cpython", "storage"))
     claims = array("I", bytes(4 * len(blocks)))
     for piece in pieces():
-        loops.claim_storage(engine, blocks, piece, tally, kinds, claims)
+        loops.claim_storage(engine, blocks, piece, tally, storage, claims)
     tails = bytes(pattern(EVERY_WORD & -(1 << first)) for first in range(LAST_WORD))
     heads = bytearray([NOT_MADE]) * (ROW * (MOST_PREFIX // 4 + 1))
     heads[::ROW] = bytes([0, *(pattern((1 << words) - 1) for words in range(1, MOST_PREFIX // 4 + 1))])
@@ -123,7 +139,9 @@ class _Loops(Protocol):
 
     `claims` has a number for each block: 0, or what its owners claimed; see cpython_storage.c."""
 
-    def claim_storage(self, engine: Any, blocks: Blocks, piece: Piece, tally: ObjectTally, kinds: bytes, claims: array[int]) -> None: ...
+    def claim_storage(
+        self, engine: Any, blocks: Blocks, piece: Piece, tally: ObjectTally, storage: Storage, claims: array[int]
+    ) -> None: ...
     def unused_storage(
         self, engine: Any, blocks: Blocks, piece: Piece, tally: ObjectTally, claims: array[int], tails: bytes, heads: bytearray
     ) -> array[int]: ...

@@ -9,15 +9,17 @@ from findleaks.engine.native.blocks import NativeBlocks
 from findleaks.engine.native.engine import NativeEngine
 from findleaks.engine.native.memory import c_array, c_piece
 from findleaks.runtimes.cpython.engine import ObjectTally
+from findleaks.runtimes.cpython.storage import Storage
 from findleaks.target.base import Piece
 
 
-def claim_storage(engine: NativeEngine, blocks: Blocks, piece: Piece, tally: ObjectTally, kinds: bytes, claims: array[int]) -> None:
+def claim_storage(engine: NativeEngine, blocks: Blocks, piece: Piece, tally: ObjectTally, storage: Storage, claims: array[int]) -> None:
     """See storage.py; `blocks` must be this engine's."""
     if not isinstance(blocks, NativeBlocks) or len(tally.found) != len(blocks):
         raise TypeError("blocks of another engine, or a tally of others")
     found = c_array(tally.found)
-    engine.library.fl_claim_storage(blocks.handle, c_piece(piece), found, tally.offsets, kinds, tally.shift, c_array(claims))
+    owned = storage.kinds, c_array(storage.buffers)
+    engine.library.fl_claim_storage(blocks.handle, c_piece(piece), found, tally.offsets, *owned, tally.shift, c_array(claims))
 
 
 def unused_storage(

@@ -9,21 +9,23 @@ from typing import NamedTuple
 from findleaks.engine.contract import Blocks
 from findleaks.engine.reference.engine import PureEngine
 from findleaks.engine.terms import LAST_WORD, State
+from findleaks.runtimes.cpython.buffers import ARRAY, BUFFERS, BYTES, CHILDREN, POINTERS
 from findleaks.runtimes.cpython.engine import NO_OBJECT, ObjectTally
-from findleaks.runtimes.cpython.storage import DEQUE, KEYS, LIST, MOST_PREFIX, SET, SHARED, SPARE, TAGGED, VALUES
+from findleaks.runtimes.cpython.storage import DEQUE, KEYS, LIST, MOST_PREFIX, SET, SHARED, SPARE, TAGGED, VALUES, Storage
 from findleaks.runtimes.cpython.values_reference import find_values
 from findleaks.runtimes.cpython.wanted_patterns import ROW, WANTED
 from findleaks.target.base import Piece
 
-_PREFIX, _CHUNK, _KEYS, _SET, _DISPUTED = 0x80000000, 0x40000000, 0x20000000, 0x10000000, 0xFFFFFFFF
+_PREFIX, _CHUNK, _KEYS, _SET, _RAW, _DISPUTED = 0x80000000, 0x40000000, 0x20000000, 0x10000000, 0x08000000, 0xFFFFFFFF
 _SAMPLE = 4  # items checked at both ends of a list
-_MOST_CAPACITY = _SET - 4
+_MOST_CAPACITY = _RAW - 4
 _LATER_VALUES = VALUES | TAGGED
 _OLD_VALUES = _PREFIX | 64
 _LOWEST_OBJECT = 4096
+_CHILDREN_AT = 4
 _CHUNK_ITEMS, _CHUNK_WORDS = 64, 66
 _DEQUE_WORDS, _MOST_SPARE = 9, 16
-_SHARED_KEYS = 109  # see cpython_storage.c
+_SHARED_KEYS = range(108, 111)  # see cpython_storage.c
 
 
 class _Block(NamedTuple):
@@ -45,18 +47,23 @@ def blocks_in(engine: PureEngine, blocks: Blocks, piece: Piece) -> Iterator[_Blo
             yield _Block(index, start, size, piece.data[place : place + size])
 
 
-def claim_storage(engine: PureEngine, blocks: Blocks, piece: Piece, tally: ObjectTally, kinds: bytes, claims: array[int]) -> None:
+def claim_storage(engine: PureEngine, blocks: Blocks, piece: Piece, tally: ObjectTally, storage: Storage, claims: array[int]) -> None:
     """See storage.py and fl_claim_storage."""
+    kinds = storage.kinds
     word, order = engine.arch.word, engine.arch.byteorder
     for one in blocks_in(engine, blocks, piece):
         number = tally.found[one.number]
-        if number == NO_OBJECT or not kinds[number]:
+        if number == NO_OBJECT:
             continue
         offset = tally.offsets[number]
 
         def at(words: int, one: _Block = one, offset: int = offset) -> int:
             return int.from_bytes(one.data[offset + words * word : offset + (words + 1) * word], order)
 
+        for buffer in storage.buffers[BUFFERS * number : BUFFERS * (number + 1)]:
+            place = buffer & 0xFF
+            if buffer and len(one.data) >= offset + max(6, place + 1) * word:
+                _claim_buffer(blocks, word, buffer >> 8, at(place), [at(field) for field in range(6)], tally, claims)
         if kinds[number] & LIST and len(one.data) >= offset + 5 * word:
             _claim_list(blocks, word, (at(0), at(2), at(3), at(4)), tally, claims)
         if kinds[number] & DEQUE and len(one.data) >= offset + _DEQUE_WORDS * word:
@@ -69,9 +76,9 @@ def claim_storage(engine: PureEngine, blocks: Blocks, piece: Piece, tally: Objec
             _claim_keys(blocks, word, at(4), tally, claims)
         if kinds[number] & KEYS and len(one.data) >= offset + 6 * word:
             _claim_dict_values(blocks, word, at(5), kinds[number] & _LATER_VALUES, tally, claims)
-        if kinds[number] & SHARED and len(one.data) >= offset + (_SHARED_KEYS + 2) * word:
-            _claim_keys(blocks, word, at(_SHARED_KEYS), tally, claims)
-            _claim_keys(blocks, word, at(_SHARED_KEYS + 1), tally, claims)
+        for place in _SHARED_KEYS if kinds[number] & SHARED else ():
+            if len(one.data) >= offset + (place + 1) * word:
+                _claim_keys(blocks, word, at(place), tally, claims)
         if kinds[number] & SET and len(one.data) >= offset + 6 * word:
             _claim_set(blocks, word, at(4) + 1, at(5), tally, claims)
         if kinds[number] & _LATER_VALUES == VALUES and offset >= 4 * word and len(one.data) >= offset:
@@ -89,6 +96,42 @@ def _claim_list(blocks: Blocks, word: int, fields: tuple[int, int, int, int], ta
     wanted = head + max(capacity, 1) * word
     if index >= 0 and blocks.address(index) == at - head and 0 <= blocks.size(index) - wanted <= max(wanted // 4, 4 * word):
         _claim(blocks, tally, claims, index, head // word + items + 1)
+
+
+def _claim_buffer(
+    blocks: Blocks, word: int, contents: int, address: int, words: Sequence[int], tally: ObjectTally, claims: array[int]
+) -> None:
+    """See claim_buffer in cpython_storage.c."""
+    index = blocks.find(address) if address and not address % word else -1
+    if index < 0 or blocks.address(index) != address:
+        return
+    size, item, used = blocks.size(index), word, 0
+    count, room = words[2], words[3] if contents == BYTES else words[4]
+    if contents == ARRAY:
+        while room <= size and room * item > size:
+            item //= 2
+        used = count * item
+        if count > room or room > size:
+            return
+    elif contents == BYTES:
+        used = (words[5] - address & (1 << 8 * word) - 1) + count & (1 << 8 * word) - 1
+        if room > size or count >= room or used >= room:
+            return
+    elif contents == POINTERS:
+        used = count * word
+        if count > size // word:
+            return
+    first = -(-used // word)
+    if first < _MOST_CAPACITY:
+        _claim(blocks, tally, claims, index, _RAW | (0 if contents == CHILDREN else first + 1))
+
+
+def _after_children(words: Sequence[int], word: int, start: int) -> int:
+    """See after_children in cpython_storage.c; -1 instead of NO_WORD."""
+    if len(words) < _CHILDREN_AT:
+        return -1
+    inside = words[3] == start + _CHILDREN_AT * word
+    return _CHILDREN_AT + words[1] if inside and words[1] <= _CHILDREN_AT else -1 if inside else _CHILDREN_AT
 
 
 def _claim_keys(blocks: Blocks, word: int, keys: int, tally: ObjectTally, claims: array[int]) -> None:
@@ -169,7 +212,7 @@ def _claim_chunk(blocks: Blocks, word: int, address: int, front: int, back: int,
 def _claim(blocks: Blocks, tally: ObjectTally, claims: array[int], index: int, claim: int) -> None:
     if blocks.state(index) == State.IN_USE and tally.found[index] == NO_OBJECT:
         before = claims[index]
-        other = (before ^ claim) & (_PREFIX | _CHUNK | _KEYS | _SET) or (claim & _CHUNK and claim != before)
+        other = (before ^ claim) & (_PREFIX | _CHUNK | _KEYS | _SET | _RAW) or (claim & _CHUNK and claim != before)
         disputed = before and (other or before == _DISPUTED)
         claims[index] = _DISPUTED if disputed else max(before, claim)
 
@@ -226,7 +269,7 @@ def unused_storage(
             if len(words) == whole and any(blocks.find(value) >= 0 for value in words[end:]):
                 rest.extend((one.start + end * word, one.start + whole * word))
             continue
-        first, head = claim - 1, 1 if tally.shift else 0
+        first, head = (claim & ~_RAW) - 1, 1 if tally.shift else 0
         if claim == _KEYS:
             hashes, first = _find_keys(words, one.data, word, one.size // word * word) if len(words) >= 4 else (0, -1)
             rest_of_block = one.size // word - first
@@ -235,8 +278,12 @@ def unused_storage(
             rest.extend(_hashes(blocks, word, one.start, words, range(hashes, first, 3)))
             if not rest_of_block:
                 continue
-        elif first >= one.size // word or not all(
-            _is_item(blocks, word, words[at], tally) for at in _sample(head, first) if at < len(words)
+        elif claim == _RAW:
+            first = _after_children(words, word, one.start)
+            if not 0 <= first < one.size // word:
+                continue
+        elif first >= one.size // word or not (
+            claim & _RAW or all(_is_item(blocks, word, words[at], tally) for at in _sample(head, first) if at < len(words))
         ):
             continue
         if first < LAST_WORD:

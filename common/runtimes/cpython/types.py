@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from findleaks.allocators.bulk import read_records
 from findleaks.allocators.memory import Memory
@@ -41,8 +41,9 @@ UNICODE_DATA = (40, 48)  # offset of ASCII strings' characters: without, and (up
 
 
 _SHIPPED = (
-    "abc array asyncio bz2 collections contextvars csv ctypes datetime elementtree functools hashlib io itertools json lsprof lzma mmap "
-    "operator pickle posix pyexpat queue random select socket sqlite3 sre ssl struct thread unicodedata weakref zlib zoneinfo"
+    "abc array asyncio bz2 collections contextvars csv ctypes datetime decimal elementtree functools hashlib io itertools json lsprof lzma "
+    "mmap operator pickle posix pyexpat queue random select socket sqlite3 sre ssl struct thread types typing unicodedata weakref xml zlib "
+    "zoneinfo"
 )
 SHIPPED = frozenset(_SHIPPED.split())
 """Modules of the interpreter whose types are written in C, without leading underscores. Each object
@@ -98,8 +99,9 @@ class Types:
 
         def size(number: int) -> int:
             flags, item = words[number * LENGTH + FLAGS], words[number * LENGTH + ITEM_SIZE]
-            # The characters of a str follow it, although its type has no items.
-            is_fixed = not flags & INLINE_VALUES and not item and not flags & SUBCLASSES["str"]
+            # The characters of str itself follow the object, although its type has no items.
+            is_text = flags & SUBCLASSES["str"] and not flags & HEAP_TYPE
+            is_fixed = not flags & INLINE_VALUES and not item and not is_text
             return words[number * LENGTH + BASIC_SIZE] - shift if is_fixed else 0
 
         shipped = [self._text(words[number * LENGTH + NAME]).partition(".")[0].lstrip("_") in SHIPPED for number in theirs]
@@ -158,13 +160,23 @@ class Types:
     def list_derived(self, names: Sequence[str]) -> list[int]:
         """Return the numbers of the types that C code gave these names (tp_name), and of their
         subtypes. A class of Python code cannot have such a name, because its name has no dot."""
+        return list(self.name_derived(names))
+
+    def name_derived(self, names: Collection[str]) -> dict[int, str]:
+        """Return the same types as list_derived, and for each the name of the nearest type that has
+        one of these names."""
 
         def is_named(number: int) -> bool:
             name = self._text(self._names[number])
             return name in names and ("." in name or not self.flags[number] & HEAP_TYPE)
 
-        own = set(filter(is_named, range(len(self))))
-        return [number for number in range(len(self)) if number in own or not own.isdisjoint(self.bases(number))] if own else []
+        own = {number: self._text(self._names[number]) for number in range(len(self)) if is_named(number)}
+        found: dict[int, str] = {}
+        for number in range(len(self) if own else 0):
+            nearest = next((one for one in (number, *self.bases(number)) if one in own), None)
+            if nearest is not None:
+                found[number] = own[nearest]
+        return found
 
     def _text(self, address: int) -> str:
         """Return the C string at this address."""

@@ -13,7 +13,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.disasm.capstone_loader import CapstoneMissing
 from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import IGNORED, NO_ROOT
-from findleaks.formatting import size
+from findleaks.formatting import format_count, size
 from findleaks.runtimes.base import Count, Exclusions, Holders, ObjectTypes, Part, Type
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.garbage import GARBAGE_BYTES, GARBAGE_OBJECTS
@@ -22,6 +22,7 @@ from findleaks.runtimes.node import dead, shape, spaces
 from findleaks.runtimes.node import heap as heaps
 from findleaks.runtimes.node.addon_files import SUFFIX
 from findleaks.runtimes.node.isolate_heaps import list_isolate_heaps
+from findleaks.runtimes.node.mapped_buffers import MAPPED, find_mapped_buffers
 from findleaks.runtimes.node.memory import parts
 from findleaks.runtimes.node.objects import Objects, find_object_of_handle, objects
 from findleaks.runtimes.node.spaces import Spaces
@@ -32,7 +33,7 @@ from findleaks.runtimes.v8.isolates import Isolate, isolates
 from findleaks.runtimes.v8.layout import Layout, Underivable, derive
 from findleaks.runtimes.v8.metadata import has_metadata
 from findleaks.target.base import Module, Range, Target, Thread
-from findleaks.target.ranges import merge_ranges, range_at
+from findleaks.target.ranges import intersection, merge_ranges, range_at, subtract
 from findleaks.unwind.frames import Unwinder
 
 if TYPE_CHECKING:
@@ -156,7 +157,13 @@ class Node(DumpableRuntime):
 
     @cached_property
     def _parts(self) -> Sequence[Part]:
-        return parts(self._target, self._isolates, self._chunks, self._spaces)
+        made = parts(self._target, self._isolates, self._chunks, self._spaces)
+        writable = [Range(one.start, one.end) for one in self._target.regions() if one.writable and not one.name]
+        known = [*(one for part in made for one in part.ranges), *self._directory.ranges()]
+        mapped = subtract(intersection(self.objects.mapped, writable), known)
+        if not mapped:
+            return made
+        return [*made, Part(MAPPED, mapped, None, False, format_count(len(mapped), "mapping"))]
 
     @cached_property
     def objects(self) -> Objects:
@@ -209,7 +216,9 @@ class Node(DumpableRuntime):
             return []
         javascript, graph, spaces = self._javascript, self._javascript.graph, self._spaces
         divided = list_isolate_heaps(graph, self._isolates, spaces) if graph is not None and spaces is not None else ()
-        return list(find_large_heap(self._javascript_types, javascript.unread, graph, divided))
+        found = list(find_large_heap(self._javascript_types, javascript.unread, graph, divided))
+        mapped = next((part.ranges for part in self._parts if part.name == MAPPED), ())
+        return [*found, *find_mapped_buffers(graph, mapped)] if mapped else found
 
     def object_graph(self, address: Optional[int] = None) -> Optional[ObjectGraph]:
         if address is not None and range_at(self._heap_ranges, address) is None:

@@ -30,7 +30,7 @@ from findleaks.runtimes.node.cleanup_hooks import find_cleanup_hooks
 from findleaks.runtimes.v8.array_bytes import STORE, name_store
 from findleaks.target.base import Range, Target
 from findleaks.target.interruptible import interruptible
-from findleaks.target.ranges import nonzero_pieces, region_at
+from findleaks.target.ranges import merge_ranges, nonzero_pieces, region_at
 
 if TYPE_CHECKING:
     from findleaks.runtimes.object_graph import ObjectGraph
@@ -58,6 +58,7 @@ class Objects:
     objects, `bytes` the sizes of their blocks. `stored` is the bytes of the stores' memory by
     class. Its blocks are `memory` if V8 allocated them: they contain data of the program. They are
     `foreign`, by number of the class, if an embedder frees them: they may contain its structures.
+    Memory outside all blocks, such as that of WebAssembly, is in `mapped`, sorted by address.
     `unused` are the parts of the blocks in `memory` that malloc added to the size that V8
     requested. `addon_types` are the numbers of the classes of addons, and of their
     Node-API objects. Cleanup hooks refer to no JavaScript object."""
@@ -69,6 +70,7 @@ class Objects:
     stored: Counter[str] = field(default_factory=Counter)
     memory: array[int] = field(default_factory=lambda: array("I"))
     foreign: dict[int, array[int]] = field(default_factory=lambda: {0: array("I")})
+    mapped: list[Range] = field(default_factory=list)
     unused: list[Range] = field(default_factory=list)
     addon_types: set[int] = field(default_factory=set)
 
@@ -224,6 +226,8 @@ def _stores(target: Target, engine: Engine, directory: Directory, made: Objects,
         # is reachable.
         made.blocks[indices[at]] = made.blocks[shared[at]] = IGNORED
         made.stored[name] += store[1]
+        if held[at] == NO_BLOCK and memories[at] and store[1]:
+            made.mapped.append(Range(memories[at], memories[at] + store[1]))
         # If the memory does not begin at the start of a block, another owner frees it.
         if memories[at] and its.address[at] == memories[at]:
             if releases[at]:
@@ -231,6 +235,7 @@ def _stores(target: Target, engine: Engine, directory: Directory, made: Objects,
             else:
                 made.memory.append(held[at])
                 made.unused += _iterate_unused(target, store[:union], its.size[at])
+    made.mapped = merge_ranges(made.mapped)
 
 
 def _find_union(target: Target, words: Sequence[int]) -> int:
