@@ -19,6 +19,7 @@ from findleaks.types.fingerprints import WITNESSES, Fingerprints
 from findleaks.types.heap import HeapView
 from findleaks.types.judging import Judge
 from findleaks.types.layouts import Layouts
+from findleaks.types.once_values import find_once_value
 from findleaks.types.packing import Packing
 from findleaks.types.roots import TypedRoot
 from findleaks.types.rules import Rules
@@ -115,9 +116,11 @@ class Spreading:
         """Add variables, which are typed memory outside of blocks. Skip those without pointers."""
         layouts, table = {}, self.table
         for number in set(types):
-            if self.layouts.has_pointers(number):
-                layouts[number] = self.layouts.number(Spec(number)), table.size_of(number) or table.word
-        found = [(address, *layouts[number]) for address, number in zip(addresses, types) if number in layouts]
+            offset, value = find_once_value(table, number) or (0, number)
+            if self.layouts.has_pointers(value):
+                layouts[number] = offset, self.layouts.number(Spec(value)), table.size_of(value) or table.word
+        known = ((address, layouts[number]) for address, number in zip(addresses, types) if number in layouts)
+        found = [(address + offset, layout, size) for address, (offset, layout, size) in known]
         columns = zip(*found) if found else ((), (), ())
         starts, numbers, sizes = (array(code, column) for code, column in zip("QIQ", columns))
         self.spread.add_roots(starts, sizes, numbers)
