@@ -376,6 +376,8 @@ class Rules:
             # Its vtable is not known: the block is of this class or of a derived one.
             return [Candidate(Spec(number), Level.BASE) for number in fitting[:MOST_CANDIDATES]]
         level = Level.EXACT if offset == 0 and fitting == [pointee] else Level.CONTAINER
+        if not all(self._embedding.has(one, offset, pointee, False) for one in fitting):
+            level = Level.BASE  # The types have only the same first members.
         if fitting and offset == 0 and pointee not in fitting and self._may_repeat(pointee, size):
             # An array of two strings has the content of a struct with two strings.
             others = [Candidate(Spec(number, False, of.node), Level.UNION) for number in fitting[:MOST_CANDIDATES]]
