@@ -39,6 +39,7 @@ from findleaks.types.partly_used import PartlyUsed
 from findleaks.types.references import Reference, Sort
 from findleaks.types.rules import Rules
 from findleaks.types.sampling import Rows, group_by_block, sample_blocks
+from findleaks.types.shared_tags import SharedTags
 from findleaks.types.specs import Candidate, Spec
 from findleaks.value_classes import NamedTuple
 
@@ -85,6 +86,7 @@ class Judge:
     def __init__(self, spread: TypeSpread, heap: HeapView, layouts: Layouts, rules: Rules, content: Content) -> None:
         self._spread, self._heap, self._layouts, self._rules, self._content = spread, heap, layouts, rules, content
         self.partly_used = PartlyUsed(spread, layouts, rules, content)
+        self._shared_tags = SharedTags(layouts, rules)
         self._decisions: dict[tuple[object, ...], int] = {}
         # The candidates of the earlier decision on pointers with this reference, offset and size.
         # Each later decision considers them again, because memory that was not visited yet may
@@ -177,7 +179,8 @@ class Judge:
         if vague:
             single = {block for block in votes if block not in typed and self._count_words(block) <= 1}
             votes, clear = ({block: spec for block, spec in some.items() if block not in single} for some in (votes, clear))
-        earlier_feature, earlier_claims = self._separated.get(case.key, (NO_FEATURE, {}))
+        of, place = self._layouts.references[case.found.reference], (case.found.offset, case.found.size)
+        earlier_feature, earlier_claims = self._separated.get(case.key) or self._shared_tags.find(of, *place, candidates)
         # Some votes are only for the smallest of several types that fit. So try the others first.
         feature, claims = self._separate(rows, {**unfit, **clear, **typed, **vague}, candidates, case.every, earlier_feature)
         if not claims and not earlier_claims:
@@ -187,6 +190,7 @@ class Judge:
             feature, claims = earlier_feature, {**earlier_claims, **claims}
         if _NO_TYPE in claims.values():
             self._separated[case.key] = feature, claims
+        self._shared_tags.add(of, *place, feature, claims)
         return self._decide(case.arrays, candidates, feature, claims)
 
     def _find_common_word(self, rows: Rows) -> Optional[tuple[int, int]]:
