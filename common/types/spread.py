@@ -23,6 +23,7 @@ from findleaks.types.once_values import find_once_value
 from findleaks.types.packing import Packing
 from findleaks.types.roots import TypedRoot
 from findleaks.types.rules import Rules
+from findleaks.types.sampling import merge_pointers
 from findleaks.types.sizes import SizeClasses
 from findleaks.types.sole_fits import SoleFits
 from findleaks.types.specs import Spec
@@ -223,7 +224,9 @@ class Spreading:
     def _judge(self, certain: bool) -> bool:
         """Judge the deferred pointers. Queue the pointers of rules that have an answer, to follow
         them again. Return False if nothing is queued."""
-        self._pending.update({(one.reference, one.offset, one.size): one for one in self.spread.take_deferred()})
+        for one in self.spread.take_deferred():
+            key = one.reference, one.offset, one.size
+            self._pending[key] = merge_pointers(self._pending[key], one) if key in self._pending else one
         again, claimed = self._open_types(), self.spread.claimed
         for key, found in list(self._pending.items()):
             if self._judged.get(key) == (claimed, certain, self.judge.allows_rest):
