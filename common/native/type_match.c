@@ -87,6 +87,48 @@ static bool is_possible(matching *m, uint32_t reference, uint64_t offset, uint64
     return false;
 }
 
+static int by_place(const void *first, const void *second) {
+    const root *one = first, *other = second;
+    if (one->address != other->address)
+        return one->address < other->address ? -1 : 1;
+    if (one->size != other->size)
+        return one->size < other->size ? -1 : 1;
+    return one->layout < other->layout ? -1 : one->layout > other->layout;
+}
+
+/* Return the typed memory outside of blocks that contains an address; NULL if there is none. */
+static const root *root_at(matching *m, uint64_t address) {
+    spread *s = m->s;
+    if (s->ordered_roots.count != s->roots.count) {
+        s->ordered_roots.count = 0;
+        for (uint64_t at = 0; at < s->roots.count && !m->failed; at++)
+            m->failed = PUSH(s->ordered_roots, s->roots.items[at]);
+        if (m->failed)
+            return NULL;
+        qsort(s->ordered_roots.items, s->ordered_roots.count, sizeof(root), by_place);
+    }
+    uint64_t low = 0, high = s->ordered_roots.count;
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        if (s->ordered_roots.items[middle].address <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    const root *found = low ? &s->ordered_roots.items[low - 1] : NULL;
+    return found && address - found->address < found->size ? found : NULL;
+}
+
+/* Compare a pointer with the variable that it refers to. Programs may refer to a variable of
+ * another type, for example to a head that ends a list, so no variable contradicts the pointer. */
+static int compare_with_variable(matching *m, uint32_t reference, uint64_t value) {
+    const root *found = root_at(m, value);
+    uint64_t offset = found ? value - found->address : 0;
+    if (!found || is_too_far(m->s, reference, offset))
+        return LOOSE;
+    return answer_of(m, AGREES, reference, offset_in_element(m->s, found->layout, offset), found->layout) == 2 ? STRONG : LOOSE;
+}
+
 /* `own` is the start of the block that contains the pointer. This is m->block, or a block to which
  * m->block refers. */
 static int compare_pointer(matching *m, uint32_t reference, uint64_t value, uint64_t own, unsigned depth) {
@@ -97,7 +139,7 @@ static int compare_pointer(matching *m, uint32_t reference, uint64_t value, uint
         return is_mapped(s, value) ? LOOSE : is_long_text(s, value) ? TEXT_NUMBER : NEUTRAL;
     uint32_t index = used_block(s, value, &start);
     if (index == NONE)
-        return is_mapped(s, value) ? LOOSE : flags & OPTIONAL ? NEUTRAL : WRONG;
+        return is_mapped(s, value) ? compare_with_variable(m, reference, value) : flags & OPTIONAL ? NEUTRAL : WRONG;
     uint64_t offset = value - start;
     uint32_t layout = layout_of(s, index);
     if (is_too_far(s, reference, offset))

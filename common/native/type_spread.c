@@ -12,7 +12,7 @@
 API void fl_spread_free(spread *s) {
     for (uint64_t at = 0; at < s->lists.count; at++)
         FREE_ALL(s->lists.items[at].untyped.rows.items, s->lists.items[at].typed.rows.items);
-    FREE_ALL(s->bounds.items, s->groups.items, s->slots.items, s->checks.items, s->roots.items, s->rules, s->asked.items, s->queue.items,
+    FREE_ALL(s->bounds.items, s->groups.items, s->slots.items, s->checks.items, s->roots.items, s->ordered_roots.items, s->rules, s->asked.items, s->queue.items,
              s->disputes.items, s->lists.items, s->choices.items, s->choice_bounds.items, s->options.items, s->keyed.items,
              s->decisions.items, s->owner_words.items, s->decides.items, s->counts.items, s->doubtful_blocks.items, s->limits, s);
 }

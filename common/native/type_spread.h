@@ -147,6 +147,7 @@ struct spread {
     LIST(slot_of_pointer) slots;
     LIST(check_of_word) checks;
     LIST(root) roots;
+    LIST(root) ordered_roots; /* the roots, ascending; see root_at */
     rule *rules; /* open addressing */
     uint64_t rule_count, rule_mask;
     words asked, queue, disputes;

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from findleaks.debuginfo.type_table import FieldKind, Kind
 from findleaks.engine.type_spread import Flag, Role
 from findleaks.types.embedding import STRUCTURES, Embedding
-from findleaks.types.layouts import Layouts, Reference, Sort
+from findleaks.types.layouts import Layouts
+from findleaks.types.references import Reference, Sort
 from findleaks.types.specs import Spec
 
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Optional
 
 from findleaks.engine.type_spread import LAYOUT_MASK, NOT_ARRAY, UNSPLIT, Choosing, Flag, TypeSpread
-from findleaks.types.layouts import Layouts, Sort
+from findleaks.types.layouts import Layouts
+from findleaks.types.references import Sort
 from findleaks.types.rules import Rules
 from findleaks.types.specs import Candidate, Spec
 

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping
 from findleaks.engine.type_spread import Role
 from findleaks.types.content import MOST_COMPARED, Content
 from findleaks.types.heap import HeapView
-from findleaks.types.layouts import Layouts, Sort
+from findleaks.types.layouts import Layouts
+from findleaks.types.references import Sort
 from findleaks.types.rules import Rules
 from findleaks.types.specs import Spec
 

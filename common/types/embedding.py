@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from findleaks.debuginfo.type_table import UNKNOWN, Field, FieldKind, Flag, Kind, PartKind, TypeTable
+from findleaks.types.shared_prefixes import find_prefixed
 from findleaks.types.trait_objects import find_vtables
 
 STRUCTURES = (Kind.STRUCT, Kind.UNION)
@@ -180,6 +181,8 @@ class Embedding:
                 if kinds[inner] in STRUCTURES and inner != number:
                     for at in range(min(count, MOST_ELEMENTS) if step else 1):
                         found.setdefault(inner, []).append((number, offset + at * step))
+        for larger, smaller in self._prefixes:
+            found.setdefault(smaller, []).append((larger, 0))
         return found
 
     def places(self, inner: int) -> dict[int, list[int]]:
@@ -225,12 +228,18 @@ class Embedding:
             self._around[inner] = {number for found in self.places(inner).values() for number in found}
         return outer in self._around[inner]
 
-    def has(self, outer: int, offset: int, inner: int) -> bool:
-        """Whether `outer` is `inner` at this offset, or has it there."""
+    @cached_property
+    def _prefixes(self) -> set[tuple[int, int]]:
+        """Structs, and the structs with whose members they begin."""
+        return {(larger, smaller) for smaller, larger in find_prefixed(self.table)}
+
+    def has(self, outer: int, offset: int, inner: int, by_members: bool = True) -> bool:
+        """Whether `outer` is `inner` at this offset, or has it there. `by_members`: a struct also
+        has the structs with whose members it begins."""
         table = self.table
         for _ in range(DEEPEST * 2):
             outer = table.bare(outer)
-            if outer == inner and offset == 0:
+            if offset == 0 and (outer == inner or (by_members and (outer, inner) in self._prefixes)):
                 return True
             if table.kinds[outer] == Kind.ARRAY:
                 element = table.bare(table.targets[outer])
@@ -247,7 +256,7 @@ class Embedding:
                 one for one in self.fields_of(outer) if not one.bits and one.offset <= offset < one.offset + max(self._size(one.type), 1)
             ]
             if table.kinds[outer] == Kind.UNION or len(members) > 1:
-                return any(self.has(one.type, offset - one.offset, inner) for one in members)
+                return any(self.has(one.type, offset - one.offset, inner, by_members) for one in members)
             if not members:
                 return False
             outer, offset = members[0].type, offset - members[0].offset

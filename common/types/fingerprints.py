@@ -22,7 +22,8 @@ from findleaks.engine.type_spread import MOST_OPTIONS, SMALL_NUMBER, Choosing, L
 from findleaks.types.content import Content
 from findleaks.types.discriminants import find_discriminants
 from findleaks.types.heap import HeapView
-from findleaks.types.layouts import Layouts, Sort
+from findleaks.types.layouts import Layouts
+from findleaks.types.references import Sort
 from findleaks.types.rules import Rules
 from findleaks.types.specs import Candidate, Spec
 
@@ -279,9 +280,12 @@ class Fingerprints:
 
     @cached_property
     def _pointed(self) -> set[int]:
-        """The types that some pointer of the debug information refers to."""
+        """The types that some pointer of the debug information refers to. The only pointers of Rust
+        that count are its boxes: every type with methods has a reference, the type of `self`."""
         table = self._layouts.table
-        return {table.bare(table.targets[number]) for number in range(len(table)) if table.kinds[number] == Kind.POINTER}
+        pointers = (number for number in range(len(table)) if table.kinds[number] == Kind.POINTER)
+        names, text = table.names, table.text
+        return {table.bare(table.targets[number]) for number in pointers if not text(names[number]).startswith(("&", "*"))}
 
     def _alternatives(self, size: int) -> Sequence[Candidate]:
         """Return the types of Rules.of_size that some pointer refers to, except those of libraries
@@ -296,11 +300,15 @@ class Fingerprints:
         if chosen.many or chosen.parts:
             return ()
         specs, table = map(self._layouts.specs.__getitem__, known), self._layouts.table
+        # An array of the same type would have only one element.
+        is_single = self._layouts.size_of(chosen) * 2 > size
         arrays = [spec for spec in specs if spec.many and not spec.parts and table.kinds[table.bare(spec.type)] == Kind.STRUCT]
         return [
             Candidate(spec, Level.LEARNED)
             for spec in arrays
-            if self._layouts.embedding.has(chosen.type, 0, table.bare(spec.type)) and self._rules.is_array_of_size(spec, size)
+            if self._layouts.embedding.has(chosen.type, 0, table.bare(spec.type))
+            and self._rules.is_array_of_size(spec, size)
+            and not (is_single and table.bare(spec.type) == table.bare(chosen.type))
         ]
 
     def _is_part(self, one: Spec, chosen: Spec) -> bool:

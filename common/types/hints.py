@@ -10,7 +10,7 @@ from findleaks.debuginfo.type_expressions import NamedType, TypeNames, closest
 from findleaks.engine.terms import State
 from findleaks.engine.type_spread import DISPUTED, Level, Role, WordClass
 from findleaks.errors import UsageError
-from findleaks.types.layouts import Sort
+from findleaks.types.references import Sort
 from findleaks.types.specs import Spec
 from findleaks.value_classes import NamedTuple
 

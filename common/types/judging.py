@@ -34,10 +34,12 @@ from findleaks.types.content import MOST_COMPARED, Content
 from findleaks.types.embedding import STRUCTURES
 from findleaks.types.erasure import Managed
 from findleaks.types.heap import HeapView
-from findleaks.types.layouts import Layouts, Reference, Sort
+from findleaks.types.layouts import Layouts
 from findleaks.types.partly_used import PartlyUsed
+from findleaks.types.references import Reference, Sort
 from findleaks.types.rules import Rules
-from findleaks.types.sampling import sample_blocks
+from findleaks.types.sampling import Rows, group_by_block, sample_blocks
+from findleaks.types.shared_tags import SharedTags
 from findleaks.types.specs import Candidate, Spec
 from findleaks.value_classes import NamedTuple
 
@@ -54,9 +56,6 @@ LEAST_ALIKE = 3  # Fewest blocks with one value of a feature that get a type by 
 
 _TAGS = (Feature.TARGET_BYTES, Feature.TARGET_BYTE, Feature.FOUR_BYTES, Feature.ONE_BYTE)
 _NO_TYPE = Level.LEARNED << LEVEL_SHIFT
-
-Rows = dict[int, tuple[int, int, int]]
-"""Pointers (owner, place, block) by block. One pointer to each block is kept."""
 
 
 class _Case(NamedTuple):
@@ -87,6 +86,7 @@ class Judge:
     def __init__(self, spread: TypeSpread, heap: HeapView, layouts: Layouts, rules: Rules, content: Content) -> None:
         self._spread, self._heap, self._layouts, self._rules, self._content = spread, heap, layouts, rules, content
         self.partly_used = PartlyUsed(spread, layouts, rules, content)
+        self._shared_tags = SharedTags(layouts, rules)
         self._decisions: dict[tuple[object, ...], int] = {}
         # The candidates of the earlier decision on pointers with this reference, offset and size.
         # Each later decision considers them again, because memory that was not visited yet may
@@ -113,7 +113,7 @@ class Judge:
         if not candidates:
             return None
         arrays = [one for one in candidates if one.level.is_certain]
-        untyped = {block: row for block, row in _by_block(found.untyped).items() if not self._heap.claims[block]}
+        untyped = {block: row for block, row in group_by_block(found.untyped).items() if not self._heap.claims[block]}
         if certain or not untyped:
             return self._decide(arrays, ()) if certain and arrays and untyped else None
         case = self._examine(found, candidates, arrays, untyped)
@@ -128,7 +128,7 @@ class Judge:
     def _examine(self, found: Pointers, candidates: Sequence[Candidate], arrays: Sequence[Candidate], untyped: Rows) -> _Case:
         """Compare the candidates with a sample of the untyped blocks, and drop those that fit
         hardly any."""
-        key, typed_rows = (found.reference, found.offset, found.size), _by_block(found.typed)
+        key, typed_rows = (found.reference, found.offset, found.size), group_by_block(found.typed)
         typed = {block: self._layouts.specs[layout] for block in typed_rows if (layout := self._heap.layout(block))}
         candidates = [one._replace(level=Level.BASE, rivals=()) if one.rivals else one for one in candidates]
         candidates = self.partly_used.replace(candidates, found)
@@ -179,7 +179,8 @@ class Judge:
         if vague:
             single = {block for block in votes if block not in typed and self._count_words(block) <= 1}
             votes, clear = ({block: spec for block, spec in some.items() if block not in single} for some in (votes, clear))
-        earlier_feature, earlier_claims = self._separated.get(case.key, (NO_FEATURE, {}))
+        of, place = self._layouts.references[case.found.reference], (case.found.offset, case.found.size)
+        earlier_feature, earlier_claims = self._separated.get(case.key) or self._shared_tags.find(of, *place, candidates)
         # Some votes are only for the smallest of several types that fit. So try the others first.
         feature, claims = self._separate(rows, {**unfit, **clear, **typed, **vague}, candidates, case.every, earlier_feature)
         if not claims and not earlier_claims:
@@ -189,6 +190,7 @@ class Judge:
             feature, claims = earlier_feature, {**earlier_claims, **claims}
         if _NO_TYPE in claims.values():
             self._separated[case.key] = feature, claims
+        self._shared_tags.add(of, *place, feature, claims)
         return self._decide(case.arrays, candidates, feature, claims)
 
     def _find_common_word(self, rows: Rows) -> Optional[tuple[int, int]]:
@@ -405,10 +407,6 @@ class Judge:
         layouts, is_struct = self._layouts, self._layouts.table.kinds[self._layouts.table.bare(spec.type)] in STRUCTURES
         references = layouts.references_of(*layouts.shape(spec))
         return spec.many and is_struct and any(one.sort == Sort.ANY for _, one in references)
-
-
-def _by_block(rows: Sequence[int]) -> Rows:
-    return {rows[at + 2]: (rows[at], rows[at + 1], rows[at + 2]) for at in range(0, len(rows), 3)}
 
 
 def _winner(votes: Counter[Optional[Spec]]) -> Optional[Spec]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from enum import IntEnum
 from typing import Optional
 
 from findleaks.debuginfo.type_table import FLOAT, UNKNOWN, VOID, Field, FieldKind, Flag, Kind, TypeTable
-from findleaks.engine.type_spread import NO_FEATURE, Feature, Role, TypeSpread
+from findleaks.engine.type_spread import Feature, Role, TypeSpread
 from findleaks.engine.type_spread import Flag as ReferenceFlag
 from findleaks.types.address_numbers import find_parent_word, may_be_address
 from findleaks.types.alternatives import find_alternatives
@@ -18,6 +17,7 @@ from findleaks.types.embedding import STRUCTURES, Embedding
 from findleaks.types.erasure import find_erased
 from findleaks.types.flexible import find_tail
 from findleaks.types.nodes import find_container_node, is_node
+from findleaks.types.references import Reference, Sort
 from findleaks.types.specs import Packed, Spec
 from findleaks.types.trait_objects import TRAIT_OBJECT
 from findleaks.value_classes import NamedTuple
@@ -28,43 +28,6 @@ DEEPEST = 32
 _TAGS = {1: Feature.ONE_BYTE, 4: Feature.FOUR_BYTES, 8: Feature.EIGHT_BYTES}  # By size.
 
 _NONE: frozenset[int] = frozenset()
-
-
-class Sort(IntEnum):
-    """The sorts of references."""
-
-    POINTER = 0  # A pointer to the only type of `pointees`.
-    ANY = 1  # A pointer of type void *.
-    CHOICE = 2  # A member of a union: a pointer to one of `pointees`, or a number.
-    TRAIT_OBJECT = 3  # The next word is the address of a vtable of Rust, which names the type.
-    DATA = 4  # A pointer to characters or numbers for which a hint file names a type.
-    ERASED = 5  # A word of a wrapper such as std::function, whose manager names the type.
-
-
-class Reference(NamedTuple):
-    """What a pointer refers to.
-
-    For ANY, CHOICE and DATA, `owner` is the struct that contains the member, and `offset` is the
-    member's offset in it. For POINTER, `owner` is the type that contains this pointer, if this type
-    is or contains the pointee, as in lists; else 0. `node` is the node type of the container that
-    the pointer belongs to, or 0. `counted` is set if the pointer refers to an array. `is_certain`
-    is set if it certainly refers to an array. `used` has flags that indicate which elements are in
-    use (Flag). `cases` has the pointee for each value of the feature `tag` (Feature), which is the
-    discriminant of an enum; the pointee is -1 for a variant without a pointer here. The value -1
-    stands for all values that no other variant has. `may_have_vtable` is set if a variant of the
-    enum has a trait object here, whose vtable is in the next word."""
-
-    sort: Sort
-    pointees: tuple[int, ...]
-    owner: int = 0
-    offset: int = 0
-    node: int = 0
-    counted: bool = False
-    is_certain: bool = False
-    used: int = 0
-    tag: int = NO_FEATURE
-    cases: tuple[tuple[int, int], ...] = ()
-    may_have_vtable: bool = False
 
 
 class Leaf(NamedTuple):
@@ -370,7 +333,10 @@ class _Walk:
                 is_object = any(reference.sort == Sort.TRAIT_OBJECT for _, reference in references)
                 every = {one for _, reference in references for one in reference.pointees}
                 pointees = tuple(sorted(every | {VOID} if is_unset or is_object else every))
-                made = Reference(Sort.CHOICE, pointees, owner, inside + offset, node or self._node, may_have_vtable=is_object)
+                is_any = tag is None and any(reference.sort == Sort.ANY or reference.may_be_any for _, reference in references)
+                made = Reference(
+                    Sort.CHOICE, pointees, owner, inside + offset, node or self._node, may_have_vtable=is_object, may_be_any=is_any
+                )
                 if tag is not None:
                     made = self._select(made, tag, offset, references, members)
                 self._leaves.append(Leaf(at + offset, Role.REFERENCE, self._layouts.refer(made)))

@@ -20,10 +20,12 @@ from findleaks.types.content import Content
 from findleaks.types.embedding import STRUCTURES
 from findleaks.types.heap import HeapView
 from findleaks.types.judging import PURE, Judge
-from findleaks.types.layouts import Layouts, Sort
+from findleaks.types.layouts import Layouts
+from findleaks.types.references import Sort
 from findleaks.types.rules import Rules
 from findleaks.types.sampling import SAMPLE, sample_blocks
 from findleaks.types.specs import Candidate, Packed, Spec
+from findleaks.types.truncation import cut_struct
 from findleaks.value_classes import NamedTuple
 
 LEAST_WITNESSES = 16  # Fewest blocks of a size with a type at an offset.
@@ -112,7 +114,7 @@ class Packing:
         if self._content.count_fits([Spec(pointee)], large)[0] > (1 - PURE) * len(blocks):
             return 0
         for size, some in by_size.items():
-            options = [Candidate(spec, Level.LEARNED) for spec in self._rules.cuts(pointee, size)]
+            options = [Candidate(spec, Level.LEARNED) for spec in cut_struct(self._layouts, pointee, size)]
             chosen = [self._content.choose([one], Choosing.BY_CONTENT, some) for one in options]
             longest = [next((spec for spec in specs if spec is not None), None) for specs in zip(*chosen)]
             sizes.update(spec.parts[0].size for spec in longest if spec is not None)

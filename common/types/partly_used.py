@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from findleaks.debuginfo.type_table import Kind
 from findleaks.engine.type_spread import Choosing, Level, Pointers, TypeSpread
 from findleaks.types.content import Content
-from findleaks.types.layouts import Layouts, Sort
+from findleaks.types.layouts import Layouts
+from findleaks.types.references import Sort
 from findleaks.types.rules import Rules
 from findleaks.types.sampling import sample_blocks
 from findleaks.types.specs import Candidate, Packed, Spec

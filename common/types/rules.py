@@ -25,17 +25,18 @@ from findleaks.engine.type_spread import Flag as ReferenceFlag
 from findleaks.types.address_numbers import points_to_numbers
 from findleaks.types.agreement import Agreement, is_inside
 from findleaks.types.embedding import STRUCTURES, Embedding
-from findleaks.types.layouts import Layouts, Reference, Sort
+from findleaks.types.layouts import Layouts
 from findleaks.types.list_links import ListLinks
+from findleaks.types.references import Reference, Sort
 from findleaks.types.sizes import SizeClasses
 from findleaks.types.specs import Candidate, Packed, Spec
+from findleaks.types.truncation import cut_struct
 
 if TYPE_CHECKING:
     from findleaks.types.slots import Slots
 
 MOST_CANDIDATES = 64  # Types that are compared with the content of blocks.
 MOST_COUNTS = 256  # Numbers of elements that an array in a block of some size may have.
-MOST_CUTS = 8  # Sizes to which a type may be truncated.
 MOST_FIRST = 2  # Elements of an array of pointers that are compared with a pointer to it.
 MOST_CHOICES = 16  # Types of which a block may be one, for a pointer to it to be possible.
 
@@ -190,16 +191,6 @@ class Rules:
             not one.start and any(not leaf.offset and leaf.role != Role.PLAIN for leaf in one.leaves) for one in first
         )
 
-    def cuts(self, pointee: int, size: int) -> Sequence[Spec]:
-        """Return the contents of blocks that begin with a truncated value of a struct, the longest
-        first. Values are cut before a pointer, or at the end of the block."""
-        table = self._table
-        least = min(size, table.size_of(pointee) - 1) // table.word * table.word
-        shape = self._layouts.shape(Spec(pointee)) if table.kinds[pointee] == Kind.STRUCT else ()
-        ends = {one.start + leaf.offset for one in shape for leaf in one.leaves if leaf.role == Role.REFERENCE}
-        found = sorted({end for end in ends if 0 < end < least} | ({least} if least > 0 else set()), reverse=True)
-        return [Spec(pointee, parts=(Packed(0, pointee, 1, end),)) for end in found[:MOST_CUTS]]
-
     def is_open(self, number: int) -> bool:
         """Whether blocks with a type may be larger than the type, because it ends with an array or
         other objects follow it (tails.py)."""
@@ -249,7 +240,7 @@ class Rules:
     def _possible_parts(self, pointee: int, offset: int, size: int) -> Sequence[Spec]:
         """Return the contents with a truncated or packed object at an offset."""
         if offset == 0 and pointee in self._truncated:
-            return self.cuts(pointee, size)
+            return cut_struct(self._layouts, pointee, size)
         own = self._table.size_of(pointee)
         is_proposed = (pointee, offset, size) in self._proposed and own <= size - offset
         return [Spec(pointee, parts=(Packed(offset, pointee, 1, own),))] if is_proposed else ()
@@ -315,7 +306,10 @@ class Rules:
                 every = [one for pointee in sized for one in self._of_pointee(pointee, of, offset, size)]
                 # A block may be the array of numbers that another member refers to.
                 level = Level.LEARNED if points_to_numbers(self._table, of.owner, of.offset) else Level.UNION
-                self._known[key] = [Candidate(one.spec, max(one.level, level)) for one in every if not self.has_rest(one.spec, size)]
+                every = [Candidate(one.spec, max(one.level, level)) for one in every if not self.has_rest(one.spec, size)]
+                known = {one.spec for one in every}
+                others = self.of_size(size, of.owner) if of.may_be_any and offset == 0 else ()
+                self._known[key] = [*every, *(one for one in others if one.spec not in known)]
             else:
                 is_any = of.sort == Sort.ANY and offset == 0
                 self._known[key] = self.of_size(size, of.owner) if is_any else ()
@@ -382,6 +376,8 @@ class Rules:
             # Its vtable is not known: the block is of this class or of a derived one.
             return [Candidate(Spec(number), Level.BASE) for number in fitting[:MOST_CANDIDATES]]
         level = Level.EXACT if offset == 0 and fitting == [pointee] else Level.CONTAINER
+        if not all(self._embedding.has(one, offset, pointee, False) for one in fitting):
+            level = Level.BASE  # The types have only the same first members.
         if fitting and offset == 0 and pointee not in fitting and self._may_repeat(pointee, size):
             # An array of two strings has the content of a struct with two strings.
             others = [Candidate(Spec(number, False, of.node), Level.UNION) for number in fitting[:MOST_CANDIDATES]]
@@ -401,7 +397,7 @@ class Rules:
         found = [one._replace(rivals=rivals) if one.level.is_certain else one for one in found]
         found += [Candidate(spec, Level.BASE, is_rare=True) for spec in rivals]
         found = found if fitting else [*found, *self._larger(pointee, of, offset, size, whole)]
-        cut = self.cuts(pointee, size) if offset == 0 and pointee in self._truncated else ()
+        cut = cut_struct(self._layouts, pointee, size) if offset == 0 and pointee in self._truncated else ()
         return [*found, *(Candidate(spec, Level.BASE) for spec in cut if spec.parts[0].size >= self._truncated[pointee])]
 
     def _larger(self, pointee: int, of: Reference, offset: int, size: int, whole: Sequence[int]) -> Sequence[Candidate]:

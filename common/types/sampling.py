@@ -1,11 +1,17 @@
-"""Draw samples of blocks."""
+"""Draw samples of blocks, and of pointers to them."""
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
+
+from findleaks.engine.type_spread import MOST_POINTERS, Pointers
 
 SAMPLE = 96  # Maximum number of blocks that are compared with all candidates.
 GOLDEN = 0.6180339887498949
+
+Rows = dict[int, tuple[int, int, int]]
+"""Pointers (owner, place, block) by block. One pointer to each block is kept."""
 
 
 def sample_blocks(blocks: Sequence[int]) -> Sequence[int]:
@@ -13,3 +19,27 @@ def sample_blocks(blocks: Sequence[int]) -> Sequence[int]:
     could miss one of two types that alternate."""
     count = len(blocks)
     return blocks if count <= SAMPLE else [blocks[at] for at in sorted({int(step * GOLDEN % 1 * count) for step in range(SAMPLE)})]
+
+
+def group_by_block(rows: Sequence[int]) -> Rows:
+    """Return the last pointer to each block. `rows`: owner, place and block of each pointer."""
+    return {rows[at + 2]: (rows[at], rows[at + 1], rows[at + 2]) for at in range(0, len(rows), 3)}
+
+
+def merge_pointers(earlier: Pointers, later: Pointers) -> Pointers:
+    """Return the pointers of one rule that were deferred at two times. Pointers that were visited
+    again are counted once."""
+    untyped, typed = _merge_rows(earlier.untyped, later.untyped), _merge_rows(earlier.typed, later.typed)
+    return later._replace(total=max(earlier.total, later.total, len(untyped) // 3), untyped=untyped, typed=typed)
+
+
+def _merge_rows(earlier: array[int], later: array[int]) -> array[int]:
+    """Return owner, place and block of both lists of pointers, with at most MOST_POINTERS of them.
+    If there are more, the choice depends on hashes of their places."""
+    rows = {some[at + 1]: some[at : at + 3] for some in (earlier, later) for at in range(0, len(some), 3)}
+    places = sorted(rows, key=_hash_place)[:MOST_POINTERS] if len(rows) > MOST_POINTERS else rows
+    return array("Q", [word for place in places for word in rows[place]])
+
+
+def _hash_place(place: int) -> int:
+    return place * 0x9E3779B97F4A7C15 & (1 << 64) - 1

@@ -19,9 +19,11 @@ from findleaks.types.fingerprints import WITNESSES, Fingerprints
 from findleaks.types.heap import HeapView
 from findleaks.types.judging import Judge
 from findleaks.types.layouts import Layouts
+from findleaks.types.once_values import find_once_value
 from findleaks.types.packing import Packing
 from findleaks.types.roots import TypedRoot
 from findleaks.types.rules import Rules
+from findleaks.types.sampling import merge_pointers
 from findleaks.types.sizes import SizeClasses
 from findleaks.types.sole_fits import SoleFits
 from findleaks.types.specs import Spec
@@ -115,9 +117,11 @@ class Spreading:
         """Add variables, which are typed memory outside of blocks. Skip those without pointers."""
         layouts, table = {}, self.table
         for number in set(types):
-            if self.layouts.has_pointers(number):
-                layouts[number] = self.layouts.number(Spec(number)), table.size_of(number) or table.word
-        found = [(address, *layouts[number]) for address, number in zip(addresses, types) if number in layouts]
+            offset, value = find_once_value(table, number) or (0, number)
+            if self.layouts.has_pointers(value):
+                layouts[number] = offset, self.layouts.number(Spec(value)), table.size_of(value) or table.word
+        known = ((address, layouts[number]) for address, number in zip(addresses, types) if number in layouts)
+        found = [(address + offset, layout, size) for address, (offset, layout, size) in known]
         columns = zip(*found) if found else ((), (), ())
         starts, numbers, sizes = (array(code, column) for code, column in zip("QIQ", columns))
         self.spread.add_roots(starts, sizes, numbers)
@@ -220,7 +224,9 @@ class Spreading:
     def _judge(self, certain: bool) -> bool:
         """Judge the deferred pointers. Queue the pointers of rules that have an answer, to follow
         them again. Return False if nothing is queued."""
-        self._pending.update({(one.reference, one.offset, one.size): one for one in self.spread.take_deferred()})
+        for one in self.spread.take_deferred():
+            key = one.reference, one.offset, one.size
+            self._pending[key] = merge_pointers(self._pending[key], one) if key in self._pending else one
         again, claimed = self._open_types(), self.spread.claimed
         for key, found in list(self._pending.items()):
             if self._judged.get(key) == (claimed, certain, self.judge.allows_rest):

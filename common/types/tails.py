@@ -16,8 +16,9 @@ from findleaks.engine.type_spread import Pointers, Role, TypeSpread
 from findleaks.types.content import Content
 from findleaks.types.embedding import STRUCTURES
 from findleaks.types.heap import HeapView
-from findleaks.types.layouts import Layouts, Sort
+from findleaks.types.layouts import Layouts
 from findleaks.types.packing import Packing
+from findleaks.types.references import Sort
 from findleaks.types.rules import MOST_CANDIDATES, Rules
 from findleaks.types.sampling import sample_blocks
 from findleaks.types.specs import Packed, Spec

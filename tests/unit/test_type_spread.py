@@ -332,6 +332,24 @@ def test_a_void_pointer_is_no_text(engine: Engine) -> None:
 
 
 @ENGINES
+@pytest.mark.parametrize(("agrees", "size", "chosen"), [(2, 16, True), (0, 16, False), (2, 8, False)])
+def test_a_variable_of_the_declared_type_is_evidence(engine: Engine, agrees: int, size: int, chosen: bool) -> None:
+    """Block 0 refers to the second word of a variable. `agrees`: the answer for reference 5; for reference 6, it is 0."""
+    spread = one_heap(engine, {0x10000: 0x8008})
+    first, second = (spread.add_layout((0, 8, 1, 0, 1, 0, 0), (0, reference)) for reference in (5, 6))
+    spread.set_flags(bytearray(7))
+    spread.set_memory([Range(0x8000, 0x8040), Range(0x10000, 0x11000)], [])
+    spread.add_roots(array("Q", [0x8000, 0x8020]), array("Q", [size, 8]), array("I", [first, first]))
+    claims = [layout | Level.LEARNED << LEVEL_SHIFT for layout in (first, second)]
+    options = [word for claim in claims for word in (claim, NOT_ARRAY, 8)]
+    while (found := spread.choose(options, Choosing.BY_CONTENT, array("I", [0]))) is None:
+        questions = spread.questions()
+        answers = [agrees if word == Question.AGREES << 32 | 5 else 0 for word in questions[::QUESTION]]
+        spread.answer(questions, array("I", answers))
+    assert found == array("I", [claims[0] * chosen])
+
+
+@ENGINES
 def test_the_target_of_a_target_is_no_text(engine: Engine) -> None:
     """Block 0 refers to block 1, which refers to block 2. All may be nodes of a list, unless block 2 begins with text."""
     for first, fits in ((0, 1), (int.from_bytes(b"abcdef", "little"), 0)):

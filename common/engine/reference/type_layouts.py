@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -45,3 +46,19 @@ class Sample:
 
     def _is_dropped(self, place: int) -> bool:
         return bool((place * 0x9E3779B97F4A7C15 & (1 << 64) - 1) >> 32 & self._mask)
+
+
+class Roots(list[tuple[int, int, int]]):
+    """Typed memory outside of blocks: address, size in bytes, and layout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ordered: list[tuple[int, int, int]] = []
+
+    def at(self, address: int) -> tuple[int, int, int]:
+        """Return the memory that contains an address; (0, 0, 0) if there is none."""
+        if len(self._ordered) != len(self):
+            self._ordered = sorted(self)
+        row = bisect_right(self._ordered, (address + 1, 0, 0)) - 1
+        found = self._ordered[row] if row >= 0 else (0, 0, 0)
+        return found if address - found[0] < found[1] else (0, 0, 0)

@@ -83,7 +83,7 @@ class Matching:
             return LOOSE if is_mapped else TEXT_NUMBER if self._is_long_text(value) else NEUTRAL
         index = spread.used_block(value)
         if index < 0:
-            return LOOSE if is_mapped else NEUTRAL if flags & Flag.OPTIONAL else WRONG
+            return self._compare_with_variable(reference, value) if is_mapped else NEUTRAL if flags & Flag.OPTIONAL else WRONG
         offset, layout = value - spread.blocks.address(index), spread.claims()[index] & LAYOUT_MASK
         if is_too_far(spread, reference, offset):
             return NEUTRAL
@@ -103,6 +103,16 @@ class Matching:
             # which the nodes refer.
             return LOOSE
         return NEUTRAL if flags & Flag.OPTIONAL else WRONG
+
+    def _compare_with_variable(self, reference: int, value: int) -> int:
+        """Compare a pointer with the variable that it refers to. Programs may refer to a variable
+        of another type, for example to a head that ends a list, so no variable contradicts the
+        pointer."""
+        spread = self._spread
+        address, size, layout = spread.roots.at(value)
+        if not size or is_too_far(spread, reference, value - address):
+            return LOOSE
+        return STRONG if self._answer(Question.AGREES, reference, spread.in_element(layout, value - address), layout) == 2 else LOOSE
 
     def _is_possible(self, reference: int, offset: int, index: int, depth: int) -> bool:
         spread = self._spread

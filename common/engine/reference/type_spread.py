@@ -14,7 +14,7 @@ from findleaks.engine.reference.pieces import Pieces
 from findleaks.engine.reference.type_classes import group_by_classes
 from findleaks.engine.reference.type_decisions import Chooser, Decision, options_of
 from findleaks.engine.reference.type_features import separate, values_of
-from findleaks.engine.reference.type_layouts import Elements, Sample
+from findleaks.engine.reference.type_layouts import Elements, Roots, Sample
 from findleaks.engine.reference.type_match import WRONG, is_text
 from findleaks.engine.reference.type_used import is_empty, is_too_far, limits_of, requested_count, used_size
 from findleaks.engine.terms import State
@@ -68,7 +68,7 @@ class PureTypeSpread:
         self._confirms = False
         self._decisions: list[Decision] = []
         self.owner_words: list[tuple[int, int, int]] = []  # Layout, offset, and size in bytes.
-        self.roots: list[tuple[int, int, int]] = []
+        self.roots = Roots()
         self._rules: dict[Key, int] = {}
         self._asked: list[Key] = []
         self._queue: deque[int] = deque()

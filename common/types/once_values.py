@@ -1,0 +1,31 @@
+"""Find the values of Rust's variables that are initialised at their first use: OnceLock, LazyLock
+and thread_local!. They store the value in a union, because it may be missing. In a variable, a
+missing value is zero, or the address of the function that returns it. So it refers to no block, as
+old content of a block may do."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from findleaks.debuginfo.type_table import UNKNOWN, Kind, PartKind, TypeTable
+
+# The member with the value, by the start of the type's name (Rust 1.70 to 1.91:
+# library/std/src/sync/once_lock.rs, sync/lazy_lock.rs, sys/thread_local/native/lazy.rs).
+_MEMBERS = {
+    "std::sync::once_lock::OnceLock<": "value",
+    "std::sync::poison::once_lock::OnceLock<": "value",
+    "std::sync::lazy_lock::LazyLock<": "data",
+    "std::sync::poison::lazy_lock::LazyLock<": "data",
+    "std::sys::thread_local::native::lazy::Storage<": "value",
+}
+
+
+def find_once_value(table: TypeTable, number: int) -> Optional[tuple[int, int]]:
+    """Return the offset and the type of the value that a variable of a type contains; None for
+    other types."""
+    bare = table.bare(number)
+    name = table.text(table.names[bare]) if table.kinds[bare] == Kind.STRUCT else ""
+    member = next((member for start, member in _MEMBERS.items() if name.startswith(start)), None)
+    value = table.part(bare, "T", PartKind.TYPE_ARGUMENT) if member is not None else UNKNOWN
+    offset = next((one.offset for one in table.fields_of(bare) if one.name == member), -1) if value != UNKNOWN else -1
+    return (offset, value) if offset >= 0 and offset + table.size_of(value) <= table.sizes[bare] else None
