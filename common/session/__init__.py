@@ -290,7 +290,8 @@ class Session(DebugInformation):
         """Memory whose words are not references for any command, sorted and disjoint: `dead`,
         buffers of files, unused words of ld.so's blocks, and `bookkeeping` of runtimes and
         allocators. Runtime.excluded_words lists further words, in blocks."""
-        return merge_ranges([*self._managed_words, *find_buffers(self.target), *find_unused_words(self.target, self.directory.blocks)])
+        blocks = self.directory.blocks
+        return merge_ranges([*self._managed_words, *find_buffers(self.target, blocks), *find_unused_words(self.target, blocks)])
 
     @cached_property
     def _managed_words(self) -> Sequence[Range]:
