@@ -2,7 +2,8 @@
  * structure is recognised by its own words, and by the blocks that they refer to.
  *
  * Sources: glib/ghash.c, gtree.c, garray.c, gstring.h, gqueue.h, gerror.h, gsequence.c,
- * gdatetime.c, gbytes.c, gmain.h, giochannel.h, giounix.c, gobject/gclosure.c of GLib 2.50 to 2.84, for 64-bit targets. */
+ * gdatetime.c, gbytes.c, gmain.h, giochannel.h, giounix.c, gobject/gclosure.c of GLib 2.50 to 2.84,
+ * for 64-bit targets. */
 #include "blocks.h"
 
 enum { TABLE = 1, TREE, POINTERS, PLAIN_POINTERS, ARRAY, BYTE_ARRAY, SEQUENCE, ERROR, DATE, BYTES, SOURCE, STRING, QUEUE, CLOSURE, PLAIN_CLOSURE, PART, CHANNEL };
@@ -149,7 +150,8 @@ static bool is_closure(candidate *c) {
     return (!notifiers && !count) || room_at(c, notifiers) >= 16 * (uint64_t)(count ? count : 1);
 }
 
-/* A GCClosure that was not connected to a signal has no marshallers. It has notifiers if it frees its data or watches an object. */
+/* A GCClosure that was not connected to a signal has no marshallers. It has notifiers if it frees its
+ * data or watches an object. */
 static bool is_plain_closure(candidate *c) {
     uint32_t head = half_at(c, 32), count = (head >> 16 & 1) * 2 + (head >> 17 & 3) + (head >> 19 & 0xFF);
     c->first = word_at_offset(c, 56);

@@ -156,7 +156,7 @@ class Structures:
             # Programs have similar structures, but only closures refer to marshallers of GObject.
             yield from (one for one in ones if any(self._objects.start <= word < self._objects.end for word in (one.first, one.second)))
         elif kind == kinds.PLAIN_CLOSURE:
-            # The first notifier frees the data, or refers to it if this is an object that is watched.
+            # The first notifier frees the data, or refers to an object that is watched.
             data, functions = self._words([one.first for one in ones]), self._words([one.first + 8 for one in ones])
             rows = zip(ones, data, functions)
             yield from (one for one, word, function in rows if word == one.second and range_at(self._code, function) is not None)
