@@ -150,8 +150,8 @@ static bool is_closure(candidate *c) {
     return (!notifiers && !count) || room_at(c, notifiers) >= 16 * (uint64_t)(count ? count : 1);
 }
 
-/* A GCClosure that was not connected to a signal has no marshallers. It has notifiers if it frees its
- * data or watches an object. */
+/* A GCClosure that was not connected to a signal has no marshallers. It has notifiers if it frees
+ * its data or watches an object. */
 static bool is_plain_closure(candidate *c) {
     uint32_t head = half_at(c, 32), count = (head >> 16 & 1) * 2 + (head >> 17 & 3) + (head >> 19 & 0xFF);
     c->first = word_at_offset(c, 56);
