@@ -247,7 +247,8 @@ def list_unused(layout: Layout, size: int, words: Sequence[int], is_c: bool) -> 
     `is_c`: whether the object is a function written in C. No words of strings, threads and
     prototypes are returned."""
     kind, old, version = words[1] & 15, layout.version == "5.1", layout.version
-    used, found = size, []
+    used = size
+    found: list[Words] = []
     if kind == TABLE:
         used = _TABLE_BYTES.get(version, 56)
     elif kind == FUNCTION:
