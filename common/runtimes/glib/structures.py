@@ -157,12 +157,11 @@ class Structures:
             yield from (one for one in ones if any(self._objects.start <= word < self._objects.end for word in (one.first, one.second)))
         elif kind == kinds.PLAIN_CLOSURE:
             # The first notifier frees the data, or refers to an object that is watched.
-            data, functions = self._words([one.first for one in ones]), self._words([one.first + 8 for one in ones])
-            rows = zip(ones, data, functions)
-            yield from (one for one, word, function in rows if word == one.second and range_at(self._code, function) is not None)
+            firsts, functions = self._words([one.first for one in ones]), self._words([one.first + 8 for one in ones])
+            yield from (one for one, word, function in zip(ones, firsts, functions) if word == one.second and self._is_code(function))
         elif kind == kinds.PART:
-            data, sizes = self._words([one.first for one in ones]), self._words([one.first + 8 for one in ones])
-            yield from (one for one, start, size in zip(ones, data, sizes) if start <= one.second < start + size)
+            starts, sizes = self._words([one.first for one in ones]), self._words([one.first + 8 for one in ones])
+            yield from (one for one, start, size in zip(ones, starts, sizes) if start <= one.second < start + size)
         else:
             yield from ones
 
@@ -184,7 +183,10 @@ class Structures:
     def _has_channel_functions(self, address: int) -> bool:
         """Whether there is a GIOFuncs at an address."""
         words = self._memory.words(address, CHANNEL_FUNCTIONS)
-        return words is not None and all(range_at(self._code, word) is not None for word in words)
+        return words is not None and all(map(self._is_code, words))
+
+    def _is_code(self, address: int) -> bool:
+        return range_at(self._code, address) is not None
 
     def _name_one(self, index: int, kind: int) -> str:
         name = self._names[kind](self._directory.blocks.address(index)) if kind in self._names else ""
