@@ -16,6 +16,7 @@ runtime, this also applies to memory that the process cannot write to."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING
@@ -42,6 +43,7 @@ _MOST_RANGES = 16  # ranges of a kind whose words are examined; the smallest com
 # Words in blocks are examined for UNNAMED ranges only if the heaps have at most this many bytes
 _MOST_HEAP = 256 << 20
 _LARGEST_GUARD = 32 << 10  # bytes of the largest guard; a page if pages are larger
+_TEXT = re.compile(rb"\0[ -~]{7}")  # a word of 4 bytes in which a text begins, and the next word
 _ROUND = 1 << 20  # if a 32-bit word is a multiple of this number, it is probably not an address
 
 
@@ -262,12 +264,16 @@ def _address_like_words(session: Session, one: Uncertain, searched: Sequence[Ran
 
 
 def _words_into(session: Session, one: Uncertain, searched: Sequence[Range]) -> Iterator[tuple[int, int]]:
-    """Yield (address, value) of the words that refer to a range, dead ones included."""
+    """Yield (address, value) of the words that refer to a range, dead ones included.
+
+    On 32-bit machines, letters look like addresses. If a text such as PYTHONPATH begins in the
+    second byte of a word, the word is even a multiple of the page size, 0x54595000."""
     order, word = session.target.arch.byteorder, session.target.arch.word
     for piece in session.pieces(searched, "looking for missing memory", dead=True):
         for address in session.engine.search(piece, one.start, one.end):
             at = address - piece.address
-            yield address, int.from_bytes(piece.data[at : at + word], order)
+            if word != 4 or not _TEXT.match(piece.data, at):
+                yield address, int.from_bytes(piece.data[at : at + word], order)
 
 
 def _stale_memory(session: Session) -> list[Range]:

@@ -51,6 +51,7 @@ SHARED_PART = 0.1
 MOST_SHARED = 5  # maximum number of rows for such memory
 FEW = 4  # number of fields that are shown, whatever their size, if they retain memory only together
 NAMED_SPANS = 8  # words of a field for which a name is looked up
+ELEMENTS = "elements of "  # begins the name of a block with the elements of a managed object
 # For blocks with these structures, the contents are a better name than the structure.
 UNNAMED = (Structure.TAGGED_START, Structure.LINK, Structure.EXCEPTION, Structure.STRING)
 
@@ -163,7 +164,8 @@ class TreeBuilder:
         if not member:
             named = find_thread_local(self.session, origin.start + offset) if origin.name.startswith(UNTYPED) else None
             return (f"{named.label} ({named.module})", None) if named is not None else origin.place(offset)
-        alone = (not member.startswith(".") and is_telling(member)) or origin.name.startswith(UNTYPED)
+        is_key = member.startswith(".") and origin.name.startswith(ELEMENTS)
+        alone = is_key or (not member.startswith(".") and is_telling(member)) or origin.name.startswith(UNTYPED)
         if not alone and member.startswith("[") and " " in origin.name:
             return f"{member} in {origin.name}", None  # "[0] in elements of an array"
         return member if alone else f"{origin.name}{'' if member.startswith(('.', '[')) else '.'}{member}", None

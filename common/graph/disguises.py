@@ -352,7 +352,12 @@ class _Search:
         if not shown:
             return Disguised(partly=partly), array("Q")
         words = self._without_lone_numbers(list(pairs), forms, found)
-        regular = {form for form, offset in pairs if forms[form].kind in DISTANCES and not self._is_varied(words, form, offset)}
+        distances = {form for form, _ in pairs if forms[form].kind in DISTANCES}
+        # If leaked blocks alone have such numbers, a size or a type may equal the distance to the
+        # next block, and no block becomes reachable. Example: each of many adjacent GValues has the
+        # number of its type, 64, in a chunk of 32 bytes that alternates with its text's chunk.
+        used = {one.form for one in shown if one.live}
+        regular = {form for form, at in pairs if form in distances and (form not in used or not self._is_varied(words, form, at))}
         sized = [one for one in shown if one.size]
         small = {(one.form, one.size) for one in sized if any(self._are_small_numbers(words, one.form, at, one.size) for at in one.offsets)}
         regular.update(form for form, _ in small if all((one.form, one.size) in small for one in sized if one.form == form))

@@ -1,29 +1,33 @@
 """Find the buffers of glibc's open files (FILE).
 
 stdio does not initialize a buffer. So a buffer that malloc has returned contains words of earlier
-blocks, and its other bytes are text or data of a file. None of these words are references.
+blocks, and its other bytes are text or data of a file. None of these words are references. This
+includes the last word of the buffer's block: a block of 4,096 bytes has 4,104 in glibc.
 
 Source: glibc 2.36 libio/genops.c (_IO_list_all, the list of all files), and
 libio/bits/types/struct_FILE.h (_flags with its magic, 12 pointers from _IO_read_ptr to _markers,
-_chain, _fileno; 2.17 to 2.41 have the same)."""
+_chain, _fileno; 2.17 to 2.41 have the same), libio/libio.h (_IO_USER_BUF)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from findleaks.engine.contract import Blocks
 from findleaks.target.base import Range, Target
 from findleaks.target.words import word_at, words_at
 
 MAGIC, MAGIC_MASK = 0xFBAD0000, 0xFFFF0000  # of _flags
+USER = 1  # flag: the buffer belongs to the program (setvbuf), and may be part of a structure
 CHAIN, FILENO = 13, 14  # offsets of _chain and _fileno, in words
 BUFFER, BUFFER_END = 7, 8  # offsets of _IO_buf_base and _IO_buf_end, in words
 MOST_FILES = 1 << 16
 MOST_BYTES = 1 << 24  # of one buffer
 
 
-def find_buffers(target: Target) -> Iterator[Range]:
-    """Yield the buffers of files that have a descriptor. Damaged files are left out, and so are
-    streams without a descriptor: the buffer of open_memstream belongs to the program."""
+def find_buffers(target: Target, blocks: Blocks) -> Iterator[Range]:
+    """Yield the buffers of files that have a descriptor, with the rest of their blocks. Damaged
+    files are left out, and so are streams without a descriptor: the buffer of open_memstream
+    belongs to the program."""
     arch = target.arch
     first = target.symbol("_IO_list_all", "libc")
     at = word_at(target, first.address) if first is not None else 0
@@ -36,5 +40,6 @@ def find_buffers(target: Target) -> Iterator[Range]:
         start, end = words[BUFFER], words[BUFFER_END]
         is_valid = 0 < end - start <= MOST_BYTES and all(start <= word <= end for word in words[1:BUFFER])
         if is_valid and arch.leading(words[FILENO], 4) < 1 << 31:
-            yield Range(start, end)
+            found = blocks.lookup(start) if not arch.leading(words[0], 4) & USER else None
+            yield Range(start, max(end, start + found[2]) if found is not None and found[1] == start else end)
         at = words[CHAIN]

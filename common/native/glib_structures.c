@@ -2,10 +2,11 @@
  * structure is recognised by its own words, and by the blocks that they refer to.
  *
  * Sources: glib/ghash.c, gtree.c, garray.c, gstring.h, gqueue.h, gerror.h, gsequence.c,
- * gdatetime.c, gbytes.c, gmain.h, gobject/gclosure.c of GLib 2.50 to 2.84, for 64-bit targets. */
+ * gdatetime.c, gbytes.c, gmain.h, giochannel.h, giounix.c, gobject/gclosure.c of GLib 2.50 to 2.84,
+ * for 64-bit targets. */
 #include "blocks.h"
 
-enum { TABLE = 1, TREE, POINTERS, PLAIN_POINTERS, ARRAY, BYTE_ARRAY, SEQUENCE, ERROR, DATE, BYTES, SOURCE, STRING, QUEUE, CLOSURE };
+enum { TABLE = 1, TREE, POINTERS, PLAIN_POINTERS, ARRAY, BYTE_ARRAY, SEQUENCE, ERROR, DATE, BYTES, SOURCE, STRING, QUEUE, CLOSURE, PLAIN_CLOSURE, PART, CHANNEL };
 
 #define ROUNDING 24u /* a block has at most this many bytes more than the structure in it */
 #define LEAST_ROOM 24u /* least usable size of a block of glibc */
@@ -13,6 +14,7 @@ enum { TABLE = 1, TREE, POINTERS, PLAIN_POINTERS, ARRAY, BYTE_ARRAY, SEQUENCE, E
 #define LEAST 16u          /* fewest bytes of a block that may contain a structure */
 #define SOURCE_BYTES 96u   /* fewest bytes of a GSource, to which programs add members */
 #define CLOSURE_BYTES 64u  /* bytes of a GRealClosure, to which other closures add members */
+#define CHANNEL_BYTES 120u /* bytes of a GIOUnixChannel */
 #define MOST_BYTES 512u    /* most bytes of a block that may contain a structure */
 #define MOST_REFERENCES (1u << 24)
 #define MOST_ELEMENT (1u << 20)
@@ -113,6 +115,14 @@ static bool is_bytes(const candidate *c) {
     return is_count(half_at(c, 16)) && word_at_offset(c, 32) == data && is_code(c, word_at_offset(c, 24)) && is_request(c, data, bytes);
 }
 
+/* A GBytes with a part of the data of another one refers to that one, which it releases. */
+static bool is_part(candidate *c) {
+    c->first = word_at_offset(c, 32);
+    c->second = word_at_offset(c, 0);
+    return is_count(half_at(c, 16)) && is_code(c, word_at_offset(c, 24)) && c->second && c->second != c->first && word_at_offset(c, 8) &&
+           room_at(c, c->first) >= 40;
+}
+
 /* Since 2.82, a short GBytes contains its data. */
 static bool is_inline_bytes(const candidate *c) {
     uint64_t offset = word_at_offset(c, 0) - c->start, bytes = word_at_offset(c, 8);
@@ -138,6 +148,25 @@ static bool is_closure(candidate *c) {
     if (!(head & 0x7FFF) || !is_code(c, c->first) || !may_be_code(c, meta) || !may_be_code(c, list) || !may_be_code(c, word_at_offset(c, 16)))
         return false;
     return (!notifiers && !count) || room_at(c, notifiers) >= 16 * (uint64_t)(count ? count : 1);
+}
+
+/* A GCClosure that was not connected to a signal has no marshallers. It has notifiers if it frees
+ * its data or watches an object. */
+static bool is_plain_closure(candidate *c) {
+    uint32_t head = half_at(c, 32), count = (head >> 16 & 1) * 2 + (head >> 17 & 3) + (head >> 19 & 0xFF);
+    c->first = word_at_offset(c, 56);
+    c->second = word_at_offset(c, 48);
+    for (unsigned at = 0; at < 48; at += 8)
+        if (at != 32 && word_at_offset(c, at))
+            return false;
+    return (head & 0x7FFF) && count && c->second && is_code(c, word_at_offset(c, 64)) && room_at(c, c->first) >= 16 * (uint64_t)count;
+}
+
+static bool is_channel(candidate *c) {
+    uint64_t encoding = word_at_offset(c, 16), functions = word_at_offset(c, 8), bytes = word_at_offset(c, 56);
+    c->first = functions;
+    return is_count(half_at(c, 0)) && functions && functions % 8 == 0 && !room_at(c, functions) && (!encoding || room_at(c, encoding)) &&
+           bytes && bytes <= MOST_ELEMENT;
 }
 
 static bool is_string(candidate *c) {
@@ -173,11 +202,15 @@ static unsigned kind_of(candidate *c) {
         return TABLE;
     if (c->size >= CLOSURE_BYTES && is_closure(c))
         return CLOSURE;
+    if (fits(c, 72) && is_plain_closure(c))
+        return PLAIN_CLOSURE;
+    if (c->size >= SOURCE_BYTES && is_source(c))
+        return SOURCE;
     if (c->size >= SOURCE_BYTES)
-        return is_source(c) ? SOURCE : 0;
+        return fits(c, CHANNEL_BYTES) && is_channel(c) ? CHANNEL : 0;
     if (fits(c, 48) && is_tree(c))
         return TREE;
-    if (fits(c, 40) && (kind = is_bytes(c) ? BYTES : array_kind(c)))
+    if (fits(c, 40) && (kind = is_bytes(c) ? BYTES : is_part(c) ? PART : array_kind(c)))
         return kind;
     if (fits(c, 32) && (kind = is_sequence(c) ? SEQUENCE : is_date(c) ? DATE : pointers_kind(c)))
         return kind;

@@ -287,10 +287,10 @@ class Session(DebugInformation):
 
     @cached_property
     def no_references(self) -> Sequence[Range]:
-        """Memory whose words are not references for any command, sorted and disjoint: `dead`,
-        buffers of files, unused words of ld.so's blocks, and `bookkeeping` of runtimes and
-        allocators. Runtime.excluded_words lists further words, in blocks."""
-        return merge_ranges([*self._managed_words, *find_buffers(self.target), *find_unused_words(self.target, self.directory.blocks)])
+        """Memory that has no references, sorted and disjoint: `dead`, buffers of files, unused
+        words of ld.so's blocks, `bookkeeping`. Runtime.excluded_words lists further words."""
+        target, blocks = self.target, self.directory.blocks
+        return merge_ranges([*self._managed_words, *find_buffers(target, blocks), *find_unused_words(target, blocks)])
 
     @cached_property
     def _managed_words(self) -> Sequence[Range]:

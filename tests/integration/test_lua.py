@@ -98,6 +98,15 @@ def test_registry(program: str, tmp_path: Path) -> None:
     assert "local kept in programs/registry.lua" not in retained
 
 
+@pytest.mark.parametrize("program", mark_matrix_except(("luajit", "lua5.1", "lua5.2", "lua5.3", "lua5.4"), "lua5.1"))
+def test_many_global_variables(program: str, tmp_path: Path) -> None:
+    """If very many global variables have tables, `_G` retains these."""
+    with cores.Running([real.executable(program), str(truth.PROGRAMS / "registry.lua"), "2000"], tmp_path / "run", stdin=-1) as made:
+        roots = run_json("roots", "--limit", "0", "--pid", str(made.pid))["roots"]
+    retained = {row["name"].split(" (")[0]: row["retained_blocks"] for row in roots}
+    assert retained["_G"] > 2000 * 2 and not any(name.startswith("cache") for name in retained), retained
+
+
 @pytest.mark.parametrize("version", VERSIONS[2:])
 def test_finished_call(version: str, tmp_path: Path) -> None:
     """The record of a call that has finished does not refer to the code of its function."""

@@ -68,6 +68,14 @@ def test_debuggers(running: cores.Running, debugger: Any) -> None:
     assert runtime["runtimes"] == run_json("runtime", core)["runtimes"] and found["totals"] == run_json("find", core)["totals"]
 
 
+def test_words_of_4_bytes(tmp_path: Path) -> None:
+    """The last word of an unfinished object may have only one byte of it, so it is no reference."""
+    built = tmp_path / "obstacks"
+    subprocess.run(["i686-linux-gnu-gcc", "-O1", "-o", str(built), str(truth.PROGRAMS / "obstacks.c")], check=True)
+    with cores.Running([str(built)], tmp_path / "run") as made:
+        check(made.output, "--pid", str(made.pid))
+
+
 def test_names(running: cores.Running) -> None:
     names = re.search(r"obstack names (0x\w+)", running.output)
     assert names is not None

@@ -123,3 +123,15 @@ def test_chunks_of_one_size_with_several_names(tmp_path: Path) -> None:
         text = run_cli("roots", "server", "--depth", "4", *where).stdout
     assert {types[f"request {number}"] for number in range(5)} == {60}
     assert re.search(r"300 blocks of 1\d\d B such as request \d: 600 more blocks below them", text), text
+
+
+def test_many_names_and_pools_without_a_name(tmp_path: Path) -> None:
+    """Names that differ only in numbers are one name. A pool without a name has that of its first chunk."""
+    program = building.compile_program(tmp_path, "talloc_named.c", "-O1", "-ltalloc")
+    with cores.Running([str(program), "200"], tmp_path / "run") as made:
+        where = "--pid", str(made.pid)
+        types = {row["name"]: row["objects"] for row in run_json("runtime", "--limit", "0", *where)["runtimes"][0]["types"]}
+        groups = run_json("find", *where)["groups"]
+    assert {name: count for name, count in types.items() if "request" in name} == {"request #": 300, "pool of struct request": 50}
+    # A stale word may refer to the last pool.
+    assert [one["type"] for one in groups] == ["pool of struct request"] and groups[0]["blocks"] in (49, 50)

@@ -110,6 +110,17 @@ def test_sizes_and_series_are_no_relative_pointers() -> None:
         assert not found.conventions and graph.totals(Kind.DEFINITE).blocks >= 99
 
 
+def test_numbers_in_leaked_blocks_only() -> None:
+    """Two words of each block are distances to starts of other leaked blocks, and no other memory has such numbers."""
+    heap = Heap(graphs.X86_64, MIDDLE, [72] * 200, 64)
+    for number in range(190):
+        start = heap.blocks[number][0]
+        heap.put(number, 0, heap.word(heap.blocks[number + 2][0] - start))
+        heap.put(number, 8, heap.word(heap.blocks[number + 3][0] - start - 8))
+    found, graph = find_disguised(graphs.native(), heap)
+    assert not found.conventions and graph.totals(Kind.DEFINITE).blocks == 200
+
+
 def test_a_series_beside_a_convention() -> None:
     """Blocks of one size have tagged pointers. A series of numbers leads to the blocks of another size."""
     for engine in engines():

@@ -25,6 +25,7 @@ from findleaks.target.base import Range
 
 HEAP, CODE, STRIDE = 0x10000000, 0x9D0000, 0x400
 ROOM = 20  # number of the first block with 200 bytes, to which the structures refer
+NODE = 24  # number of the first node of the queue
 
 
 def room(number: int) -> int:
@@ -49,20 +50,23 @@ STRUCTURES = (
     (kinds.BYTES, 72, struct.pack("<QQQQQ", here(10) + 40, 20, 1, 0, 0)),
     (kinds.SOURCE, 120, struct.pack("<QQQQQQQQQQQQ", 1, 0, CODE - 64, 1, 0, 0, 0, 0, 0, 0, 0, room(0))),
     (kinds.STRING, 32, struct.pack("<QQQ", room(0), 30, 128)),
-    (kinds.QUEUE, 24, struct.pack("<QQQ", here(17), here(18), 3)),
+    (kinds.QUEUE, 24, struct.pack("<QQQ", here(NODE), here(NODE + 1), 3)),
     (kinds.ERROR, 24, struct.pack("<IIQ", 17, 4, room(0))),
     (kinds.CLOSURE, 72, struct.pack("<QQQQIIQQQ", 0, 0, 0, CODE, 1 << 17 | 1, 0, CODE, 5, room(1))),
     (kinds.CLOSURE, 96, struct.pack("<QQQQIIQQQQ", CODE, 80, CODE, CODE, 1, 0, CODE, 80, 0, 0)),
+    (kinds.PLAIN_CLOSURE, 72, struct.pack("<QQQQIIQQQQ", 0, 0, 0, 0, 1 << 17 | 1, 0, 0, 5, room(1), CODE)),
+    (kinds.PART, 48, struct.pack("<QQQQQ", room(0) + 8, 20, 1, CODE, room(1))),
+    (kinds.CHANNEL, 120, struct.pack("<QQQQQQQQ", 1, CODE - 64, room(0), 0, 0, 0, 0, 1024)),
 )
 
 
 def make_heap() -> tuple[bytearray, list[tuple[int, int]]]:
     """Return memory with the structures, two nodes of the queue, and blocks of 160 bytes; and its blocks."""
-    memory, blocks = bytearray(STRIDE * 24), []
+    memory, blocks = bytearray(STRIDE * 26), []
     for number, (_, size, words) in enumerate(STRUCTURES):
         blocks.append((here(number), size))
         memory[STRIDE * number : STRIDE * number + len(words)] = words
-    blocks += [(here(17), 24), (here(18), 24), *((room(number), 160) for number in range(3))]
+    blocks += [*((room(number), 160) for number in range(3)), (here(NODE), 24), (here(NODE + 1), 24)]
     return memory, blocks
 
 
@@ -94,7 +98,7 @@ def test_a_structure_that_refers_to_no_block(number: int) -> None:
 @pytest.mark.parametrize(("requested", "usable", "is_found"), [(4, 24, True), (4, 40, True), (25, 56, True), (4, 72, False)])
 def test_blocks_that_are_larger_than_requested(requested: int, usable: int, is_found: bool) -> None:
     """malloc returns 24 bytes for a request of 4, and 40 if it does not split off the rest of a chunk."""
-    memory = struct.pack("<QQQQQ", room(0), requested, 1, CODE, room(0)).ljust(STRIDE * 24, b"\0")
+    memory = struct.pack("<QQQQQ", room(0), requested, 1, CODE, room(0)).ljust(STRIDE * 26, b"\0")
     for found in find_in_both(memory, [(HEAP, 40), (room(0), usable)]):
         assert [one.kind for one in found] == ([kinds.BYTES] if is_found else [])
 
@@ -132,7 +136,7 @@ def test_structures_of_the_program_before_those_of_glib(batch: int, monkeypatch:
     """Structures like a GError or a GString do not count as such when there are too many: 4 blocks begin with the number of a label, one
     with a string that is not in a slice, and 5 have a GError."""
     monkeypatch.setattr(structures, "BATCH", batch)
-    memory = bytearray(STRIDE * 24)
+    memory = bytearray(STRIDE * 26)
     rows = [struct.pack("<IIQ", 18, 4, room(0))] * 4 + [struct.pack("<QQQ", room(0), 30, 128)] + [struct.pack("<IIQ", 17, 4, room(0))] * 5
     for number, words in enumerate(rows):
         memory[STRIDE * number : STRIDE * number + len(words)] = words

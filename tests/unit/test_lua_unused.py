@@ -12,7 +12,18 @@ from findleaks.engine.terms import EVERY_WORD, Exclusion
 from findleaks.errors import Interrupted
 from findleaks.runtimes.lua import unused as lua_unused
 from findleaks.runtimes.lua.layout import FUNCTION, LAYOUTS, TABLE, USERDATA, Layout
-from findleaks.runtimes.lua.unused import VALUE, Elements, Unused, array_length, list_unused, list_unused_nodes, list_unused_values
+from findleaks.runtimes.lua.unused import (
+    EXCLUSIONS,
+    PROTOTYPE_PATTERNS,
+    THREAD_PATTERNS,
+    VALUE,
+    Elements,
+    Unused,
+    array_length,
+    list_unused,
+    list_unused_nodes,
+    list_unused_values,
+)
 from findleaks.runtimes.lua.weak import find_weak_words
 from findleaks.target.base import Range
 
@@ -39,7 +50,7 @@ def values(*types: int) -> bytes:
         (NEW, 56, [0, head(FUNCTION, 2)], [(6, 7)]),  # Its two variables end after 48 bytes.
         (OLD, 72, [0, head(FUNCTION, 0, 3)], [(8, 9)]),
         (NEW, 56, [0, head(USERDATA), 10], [(6, 7)]),  # 32 + 10 bytes
-        (NEW, 72, [0, head(USERDATA, 1), 8], [(8, 9)]),  # 40 + 16 + 8 bytes
+        (NEW, 72, [0, head(USERDATA, 1), 8], [(4, 5), (8, 9)]),  # gclist; 40 + 16 + 8 bytes
         (OLD, 72, [0, head(USERDATA), 0, 0, 17], [(8, 9)]),
         (NEW, 40, [0, head(9), 0, 0x5000, OBJECT], [(4, 5)]),  # an upvalue
         (NEW, 40, [0, head(9), 0, 0x5000, NIL], [(3, 4), (4, 5)]),
@@ -49,6 +60,14 @@ def values(*types: int) -> bytes:
 )
 def test_objects(layout: Layout, size: int, words: list[int], unused: list[tuple[int, int]]) -> None:
     assert list_unused(layout, size, words + [0] * (9 - len(words)), False) == unused
+
+
+def test_words_of_the_collector() -> None:
+    """Stale bytes follow the type of an object. A prototype has a link of a list of the collector."""
+    for pattern in range(2, len(EXCLUSIONS)):
+        assert EXCLUSIONS[pattern].words & (6 if pattern == THREAD_PATTERNS["5.4"] else 3) in (3, 6), pattern
+    last = {version: EXCLUSIONS[pattern].words.bit_length() - 1 for version, pattern in PROTOTYPE_PATTERNS.items()}
+    assert last == {"5.1": 13, "5.2": 14, "5.3": 14, "5.4": 15}  # gclist
 
 
 def elements(data: bytes, step: int = 2) -> Elements:

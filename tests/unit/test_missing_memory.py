@@ -15,6 +15,7 @@ from heaps import ListAllocator, Listed, session
 from findleaks.audit.diagnostics import is_trusted, result_warnings
 from findleaks.audit.missing_memory import MANY, SMALL, find_missing_memory
 from findleaks.engine.load import load
+from findleaks.target.arch import I386
 from findleaks.target.base import Range
 from findleaks.target.core import open_core
 from findleaks.target.missing import PROTECTED, UNNAMED, UNWRITTEN, Uncertain
@@ -168,3 +169,15 @@ def test_data_without_access_are_read(tmp_path: Path) -> None:
     (tmp_path / "core").write_bytes(elfcore.core(loads, [Task(100, {"rsp": HEAP})]))
     with open_core(str(tmp_path / "core")) as core:
         assert core.protected == [(DATA, DATA + PAGE)]
+
+
+def test_texts_of_32_bit_processes() -> None:
+    """ "PYTHONPATH" begins in the second byte of a word, which is a multiple of the page size."""
+    gap = Uncertain(0x50000000, 0x58000000, UNNAMED)
+    for text, count in ((b"\0PYTHONPATH", 0), (b"\0PYT\0\0\0\0", 1)):
+        memory = {0x56600000: bytes(PAGE), 0x8048000: text.ljust(PAGE, b"\0"), 0xFFF00000: bytes(PAGE)}
+        target = FakeTarget(memory, names={0xFFF00000: "[stack]"}, threads=[thread(1, sp=0xFFF00800)], pid=7, arch=I386)
+        target.uncertain = [gap]
+        made = session(target, [ListAllocator(0x56600000, 0x56600000 + PAGE, [Listed(0x56600400, 64)])], load(I386))
+        _ = made.graph()
+        assert sum(one.words for one in find_missing_memory(made)) == count, text

@@ -5,9 +5,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
+import graphs
 from fake import FakeTarget
 
-from findleaks.libc.stdio_buffers import MAGIC, MOST_BYTES, find_buffers
+from findleaks.engine.terms import State
+from findleaks.libc.stdio_buffers import MAGIC, MOST_BYTES, USER, find_buffers
+from findleaks.target.arch import X86_64
 from findleaks.target.base import Range, Symbol
 
 LIST, FILES, BUFFERS = 0x7F0000000000, 0x7F1000000000, 0x7F2000000000
@@ -23,10 +26,15 @@ def file(number: int, chain: int = 0, magic: int = MAGIC, fileno: int = 3, **cha
     return struct.pack(f"<{len(words)}Q", *words).ljust(SIZE, b"\0")
 
 
-def find_unused_buffers(*files: bytes, first: int = FILES, symbols: Sequence[str] = ("_IO_list_all",)) -> list[Range]:
+def find_unused_buffers(
+    *files: bytes, first: int = FILES, symbols: Sequence[str] = ("_IO_list_all",), blocks: Sequence[tuple[int, int]] = ()
+) -> list[Range]:
+    directory = graphs.native().blocks(X86_64, 8)
+    directory.append([start for start, _ in blocks], [size for _, size in blocks], [State.IN_USE] * len(blocks))
+    directory.seal()
     target = FakeTarget({LIST: struct.pack("<Q", first).ljust(64, b"\0"), FILES: b"".join(files)})
     target.symbol = lambda name, module="": Symbol(name, LIST, 8, "libc.so.6") if name in symbols else None
-    return list(find_buffers(target))
+    return list(find_buffers(target, directory))
 
 
 def buffer(number: int) -> Range:
@@ -42,6 +50,14 @@ def test_each_file_of_the_list() -> None:
 def test_files_without_a_descriptor_or_a_buffer() -> None:
     assert find_unused_buffers(file(0, FILES + SIZE, fileno=-1), file(1)) == [buffer(1)]
     assert find_unused_buffers(file(0, FILES + SIZE, **{f"at{word}": 0 for word in range(1, 9)}), file(1)) == [buffer(1)]
+
+
+def test_the_rest_of_a_block() -> None:
+    """malloc rounds sizes up. The buffer of setvbuf may be the first member of a structure."""
+    blocks = [(BUFFERS, BYTES + 8)]
+    assert find_unused_buffers(file(0), blocks=blocks) == [Range(BUFFERS, BUFFERS + BYTES + 8)]
+    assert find_unused_buffers(file(0, magic=MAGIC | USER), blocks=blocks) == [buffer(0)]
+    assert find_unused_buffers(file(0), blocks=[(BUFFERS - 8, BYTES + 16)]) == [buffer(0)]
 
 
 def test_damaged_files() -> None:

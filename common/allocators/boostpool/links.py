@@ -27,5 +27,10 @@ def read_link(memory: Memory, address: int, size: int) -> Optional[tuple[int, in
 
 def is_link(blocks: Blocks, address: int, size: int) -> bool:
     """Whether a block in use with this requested size is at an address."""
-    slack = _SLACK if size < LARGE else PAGE + _SLACK
-    return address % 16 == 0 and address > 0 and size > TRAILER and 0 <= size_at(blocks, address) - size < slack
+    return address > 0 and size > TRAILER and is_request(address, size_at(blocks, address), size)
+
+
+def is_request(address: int, usable: int, size: int) -> bool:
+    """Whether malloc may have returned a block of `usable` bytes at an address for a request of
+    `size` bytes."""
+    return address % 16 == 0 and 0 <= usable - size < (_SLACK if size < LARGE else PAGE + _SLACK)

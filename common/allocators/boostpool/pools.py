@@ -14,13 +14,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
-from heapq import nlargest
 from itertools import repeat
 from math import gcd
 from operator import add
 from typing import Optional
 
-from findleaks.allocators.boostpool.links import END, LARGE, PAGE, TRAILER, is_link, read_link
+from findleaks.allocators.boostpool.links import END, LARGE, PAGE, TRAILER, is_link, is_request, read_link
 from findleaks.allocators.bulk import read_records
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.search import find_records
@@ -88,10 +87,13 @@ def _find_lists(target: Target, engine: Engine, blocks: Blocks) -> list[BlockLis
     """Return the lists of several blocks that may belong to pools."""
     links = _read_links(target, engine, blocks)
     following = {address for _, address in links.values()}
-    newest = ((address in links, size, start) for start, (size, address) in links.items() if start not in following)
+    newest = links.keys() - following
+    long = [start for start in newest if links[start][1] in links]
+    heads = sorted(long, key=links.__getitem__, reverse=True)[:_MOST_LISTS]
+    left = _MOST_LISTS - len(heads)
+    heads += sorted(newest.difference(long), key=links.__getitem__, reverse=True)[:left] if left else ()
     memory, seen = Memory(target), set[int]()
-    heads = interruptible(target, nlargest(_MOST_LISTS, newest))
-    found = [_follow(memory, blocks, start, size, seen) for _, size, start in heads]
+    found = [_follow(memory, blocks, start, links[start][0], seen) for start in interruptible(target, heads)]
     return [one for one in found if one is not None and len(one.blocks) > 1]
 
 
@@ -102,11 +104,14 @@ def _read_links(target: Target, engine: Engine, blocks: Blocks) -> Mapping[int, 
     starts, sizes, found = columns.address, columns.size, dict[int, tuple[int, int]]()
     records = read_records(target, engine, array("Q", map(add, map(add, starts, sizes), repeat(-_TAIL))), _TAIL)[0]
     words = target.arch.words(records)
-    for unused, addresses, requested in ((8, words[::3], words[1::3]), (0, words[1::3], words[2::3])):
-        linked = blocks.find_all(array("Q", addresses))[1]
-        for number, (size, least) in interruptible(target, enumerate(zip(linked, requested)), _CHECKED):
-            if size >= least > 0 and is_link(blocks, addresses[number], least):
-                found[starts[number]] = sizes[number] - unused, addresses[number]
+    for first in interruptible(target, range(0, len(starts), _CHECKED), 1):
+        part = words[3 * first : 3 * (first + _CHECKED)]
+        for unused, addresses, requested in ((8, part[::3], part[1::3]), (0, part[1::3], part[2::3])):
+            linked = blocks.columns_of(blocks.find_all(array("Q", addresses))[0])
+            rows = zip(range(first, len(starts)), addresses, linked.address, linked.size, linked.state, requested)
+            for number, address, start, size, state, least in rows:
+                if address == start != 0 and TRAILER < least <= size and state == State.IN_USE and is_request(start, size, least):
+                    found[starts[number]] = sizes[number] - unused, address
     memory = Memory(target)
     for index in interruptible(target, blocks.of_sizes(LARGE, _GREATEST, _MOST), _CHECKED):
         start = blocks.address(index)

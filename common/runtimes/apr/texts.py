@@ -24,10 +24,12 @@ def find_texts(memory: Memory, spans: Sequence[tuple[int, int]]) -> Sequence[str
     come before constant ones."""
     places: dict[str, set[int]] = {}
     texts: dict[str, dict[str, None]] = {}
+    starts = frozenset(start for start, _ in spans)
     for number, (start, size) in enumerate(_choose(spans)):
         for found in _TEXT.finditer(memory.read(start, size)):
             text = found[0].decode("ascii")
-            if found.start() and _LETTERS.search(text):  # the first text may be incomplete
+            # The first text is incomplete if it begins before the place.
+            if (found.start() or start in starts) and _LETTERS.search(text):
                 shape = _NUMBER.sub("0", text)
                 places.setdefault(shape, set()).add(number)
                 texts.setdefault(shape, {})[text] = None

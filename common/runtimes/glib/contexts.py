@@ -18,7 +18,7 @@ from findleaks.runtimes.glib.tables import LAYOUTS, Header, read_entries, read_h
 from findleaks.target.base import Module, Range
 from findleaks.value_classes import NamedTuple
 
-REFERENCES, SOURCES = 48, 56  # offsets in GMainContext
+REFERENCES, SOURCES, CONTEXT_BYTES = 48, 56, 160  # offsets in GMainContext; at most its bytes
 MOST_REFERENCES = 1 << 24
 CALLBACK, CONTEXT, FLAGS, NUMBER = 0, 32, 44, 48  # offsets in GSource
 PREVIOUS, NEXT, NAME = 64, 72, 80
@@ -28,7 +28,8 @@ OWN_LINK = 24  # bytes of the GList with which a GSourceList begins since 2.64
 MOST_LISTS = 1 << 16  # priorities of the sources of a context
 FUNCTION = 8  # offset in GSourceCallback
 SAMPLE = 4  # entries of a table that are examined
-LISTED = 64  # contexts of a list that are examined
+LISTED = 64  # elements of a list of which one must be a context with sources
+MOST_CONTEXTS = 1 << 14  # elements of the list of all contexts that are read
 MOST_SOURCES = 1 << 20  # sources of a context that are named
 CALLBACK_BYTES = 32  # bytes of a GSourceCallback
 MOST_UNUSED = 1 << 14  # sources of a context whose callbacks are examined
@@ -51,6 +52,20 @@ class Contexts:
 
     def __init__(self, memory: Memory, data: Sequence[Range]) -> None:
         self._memory, self._data = memory, data
+        self._list_words: list[Range] = []
+
+    @property
+    def uncounted_words(self) -> Sequence[Range]:
+        """Words that refer to contexts, and that `ref_count` of a context does not include: those
+        of the list of all contexts; and of contexts that are not the default one, those of their
+        sources, and of the record (GPollRec) of a member of the context."""
+        others = [one for one in self.all if not one.is_default]
+        places = [source + CONTEXT for source in islice(chain.from_iterable(one.sources for one in others), MOST_UNUSED)]
+        for one in others:
+            words = self._memory.words(one.address, CONTEXT_BYTES // 8) or ()
+            end = one.address + CONTEXT_BYTES
+            places += (word for word in words if word and word % 8 == 0 and one.address < (self._memory.word(word) or 0) < end)
+        return [*self._list_words, *(Range(place, place + 8) for place in places)]
 
     @cached_property
     def _found(self) -> tuple[dict[int, bool], list[int]]:
@@ -68,19 +83,24 @@ class Contexts:
         return contexts, variables
 
     def _contexts_of(self, word: int) -> Iterator[int]:
-        """Yield the context at an address, or the contexts of the list at it."""
+        """Yield the context at an address, or the contexts with sources of the list at it."""
         if self._table(word) is not None:
             yield word
             return
-        seen = set[int]()
-        while word and word % 8 == 0 and word not in seen and len(seen) < LISTED:
+        seen, nodes = set[int](), list[Range]()
+        is_list = False
+        while word and word % 8 == 0 and word not in seen and len(seen) < (MOST_CONTEXTS if is_list else LISTED):
             seen.add(word)
             node = self._memory.words(word, 2)  # of a GSList
             if node is None or not 0 < (self._memory.int32(node[0] + REFERENCES) or 0) < MOST_REFERENCES:
-                return
+                break
+            nodes.append(Range(word, word + 8))
             if self._table(node[0]) is not None:
+                is_list = True
                 yield node[0]
             word = node[1]
+        if is_list:
+            self._list_words += nodes
 
     def _table(self, context: int) -> Optional[Header]:
         """Return the table of the sources of a context; None if there is none."""

@@ -13,7 +13,9 @@ from findleaks.engine.loops import import_loops
 from findleaks.target.base import Piece, Range
 
 TABLE, TREE, POINTERS, PLAIN_POINTERS, ARRAY, BYTE_ARRAY, SEQUENCE, ERROR, DATE, BYTES, SOURCE, STRING, QUEUE, CLOSURE = range(1, 15)
-"""Kinds of structures. PLAIN_POINTERS is a GPtrArray without a function that frees elements."""
+PLAIN_CLOSURE, PART, CHANNEL = range(15, 18)
+"""Kinds of structures. PLAIN_POINTERS is a GPtrArray without a function that frees elements.
+PLAIN_CLOSURE is a closure without marshaller, PART a GBytes with a part of another one's data."""
 
 
 class Structure(NamedTuple):
@@ -21,11 +23,14 @@ class Structure(NamedTuple):
     memory at `first` and `second`.
 
     - TREE, SEQUENCE: `first` is the address of its root, or of its last node.
-    - DATE, SOURCE: `first` is the address of its time zone, or of the table of its functions.
+    - DATE, SOURCE, CHANNEL: `first` is the address of its time zone, or of the table of its
+      functions.
     - STRING: `first` is the address of the NUL after the text.
     - QUEUE: `first` and `second` are the addresses of its first and last node.
     - CLOSURE: `first` is the address of its marshaller; `second` that of its marshaller of variable
       arguments, or else of its meta marshaller.
+    - PLAIN_CLOSURE: `first` is the address of its notifiers, `second` that of its data.
+    - PART: `first` is the address of the GBytes with all the data, `second` that of its own data.
     - ERROR: `first` is its quark, `second` the address of its message."""
 
     block: int

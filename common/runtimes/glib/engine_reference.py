@@ -14,7 +14,7 @@ from findleaks.runtimes.glib import engine as kinds
 from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import range_at
 
-ROUNDING, LEAST, SOURCE_BYTES, CLOSURE_BYTES, MOST_BYTES = 24, 16, 96, 64, 512
+ROUNDING, LEAST, SOURCE_BYTES, CLOSURE_BYTES, CHANNEL_BYTES, MOST_BYTES = 24, 16, 96, 64, 120, 512
 LEAST_ROOM, UNSPLIT = 24, 32
 MOST_REFERENCES, MOST_ELEMENT, MOST_INLINE = 1 << 24, 1 << 20, 128
 DAY, LAST_DAY = 86_400_000_000, 3_652_059
@@ -89,13 +89,17 @@ class _Candidate:
             return kinds.TABLE
         if size >= CLOSURE_BYTES and self._is_closure():
             return kinds.CLOSURE
+        if self._fits(72) and self._is_plain_closure():
+            return kinds.PLAIN_CLOSURE
+        if size >= SOURCE_BYTES and self._is_source():
+            return kinds.SOURCE
         if size >= SOURCE_BYTES:
-            return kinds.SOURCE if self._is_source() else 0
+            return kinds.CHANNEL if self._fits(CHANNEL_BYTES) and self._is_channel() else 0
         found = 0
         if self._fits(48) and self._is_tree():
             return kinds.TREE
         if self._fits(40):
-            found = kinds.BYTES if self._is_bytes() else self._array_kind()
+            found = kinds.BYTES if self._is_bytes() else kinds.PART if self._is_part() else self._array_kind()
         if not found and self._fits(32):
             found = kinds.SEQUENCE if self._is_sequence() else kinds.DATE if self._is_date() else self._pointers_kind()
         if not found and self._fits(24):
@@ -153,6 +157,11 @@ class _Candidate:
         fits = _is_count(self._half(16)) and self._word(32) == data and self._is_code(self._word(24))
         return fits and self._is_request(data, self._word(8))
 
+    def _is_part(self) -> bool:
+        self.first, self.second = self._word(32), self._word(0)
+        fits = _is_count(self._half(16)) and self._is_code(self._word(24)) and self.second not in (0, self.first) and self._word(8)
+        return bool(fits) and self._room(self.first) >= 40
+
     def _is_inline_bytes(self) -> bool:
         offset, size = self._word(0) - self._start, self._word(8)
         if offset not in (40, 48) or not 0 < size <= len(self._data) - offset <= size + ROUNDING:
@@ -175,6 +184,22 @@ class _Candidate:
         if not head & 0x7FFF or not self._is_code(self.first) or not all(map(self._may_be_code, (meta, listed, self._word(16)))):
             return False
         return (not notifiers and not count) or self._room(notifiers) >= 16 * (count or 1)
+
+    def _is_plain_closure(self) -> bool:
+        head = self._half(32)
+        count = (head >> 16 & 1) * 2 + (head >> 17 & 3) + (head >> 19 & 0xFF)
+        self.first, self.second = self._word(56), self._word(48)
+        if any(self._word(at) for at in range(0, 48, 8) if at != 32):
+            return False
+        fits = head & 0x7FFF and count and self.second and self._is_code(self._word(64))
+        return bool(fits) and self._room(self.first) >= 16 * count
+
+    def _is_channel(self) -> bool:
+        encoding, functions = self._word(16), self._word(8)
+        self.first = functions
+        if not _is_count(self._half(0)) or not functions or functions % 8 or self._room(functions):
+            return False
+        return (not encoding or self._room(encoding) > 0) and 0 < self._word(56) <= MOST_ELEMENT
 
     def _is_string(self) -> bool:
         text, length, places = self._word(0), self._word(8), self._word(16)

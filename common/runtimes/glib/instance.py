@@ -127,7 +127,7 @@ class GLib(Runtime):
         self._add_callbacks(found, names)
         library = self._images.get(OBJECTS)
         objects = Range(library.module.start, library.module.end) if library is not None else Range(0, 0)
-        naming = {kinds.SOURCE: self._source_name, kinds.CLOSURE: self._closure_name}
+        naming = {kinds.SOURCE: self._source_name, **dict.fromkeys((kinds.CLOSURE, kinds.PLAIN_CLOSURE), self._closure_name)}
         structures = Structures(self._memory, self._engine, self._directory, type_names, naming, objects)
         known = {name: number for number, name in enumerate(names)}
         builders = ((index, variants.BUILDER) for index in variants.find_builders(self._memory, self._engine, self._directory.blocks))
@@ -277,7 +277,7 @@ class GLib(Runtime):
         if len(words) > MOST_WEAK:
             what = f"more than {MOST_WEAK:,} words of signal handlers and weak references: further ones count as references"
             self.problems.append(Problem(words.pop().start, what, False))
-        words += chain.from_iterable(one.unowned for one in self.contexts.all)
+        words += chain(self.contexts.uncounted_words, *(one.unowned for one in self.contexts.all))
         words += self.contexts.find_unused_words(blocks, self._images[LIBRARY].module) if LIBRARY in self._images else ()
         return [*words, *self.signals.table_words]
 

@@ -21,7 +21,8 @@ from findleaks.target.base import Range
 from findleaks.value_classes import NamedTuple
 
 HANDLER = "Q8xQ4xI8xQQ"  # sequential_number, prev, signal_id, closure, instance
-INSTANCE = 48  # offset of `instance`
+INSTANCE, HANDLER_BYTES = 48, 56  # offset of `instance`, bytes of a Handler
+LIST_HEADER, LIST_ENTRY = 8, 32  # bytes of the count and of a HandlerList in a GBSearchArray
 CLOSURE_HEADER = 32  # bytes of GRealClosure before GClosure, in the same block
 DATA, CALLBACK = 16, 32  # offsets in GClosure and GCClosure
 SIGNAL_NAME = 16  # offset of `name` in SignalNode
@@ -40,12 +41,14 @@ class Handler(NamedTuple):
 
 
 class HandlerTable(NamedTuple):
-    """A table to which `variable` refers. Its keys are handlers, or instances (`by_instance`), of
-    which the values are the lists of their handlers."""
+    """A table to which `variable` refers. Its keys are handlers, or instances (`by_instance`).
+    `has_lists`: the values are the lists of handlers of the instances, perhaps of disconnected
+    handlers only."""
 
     variable: int
     header: Header
     by_instance: bool
+    has_lists: bool
     entries: Mapping[int, int]
 
 
@@ -68,28 +71,30 @@ class Signals:
         """The tables with a handler as each key, or an instance as each key."""
         found = []
         for address, table in find_tables(self._memory, self._data):
-            sample = [key for key, _ in islice(read_entries(self._memory, table), SAMPLE)]
+            entries = list(islice(read_entries(self._memory, table), SAMPLE))
+            sample = [key for key, _ in entries]
             by_instance = bool(sample) and table.big_keys and all(map(self._is_instance, sample))
             if sample and (by_instance or (table.keys == table.values and all(map(self._is_handler, sample)))):
-                found.append(HandlerTable(address, table, by_instance, dict(read_entries(self._memory, table))))
-        return found
+                has_lists = by_instance and table.big_values and all(self._is_list(value) for _, value in entries)
+                found.append(HandlerTable(address, table, by_instance, has_lists, dict(read_entries(self._memory, table))))
+        return found if any(one.has_lists or not one.by_instance for one in found) else []
 
     @property
     def variables(self) -> Sequence[int]:
         """The addresses of the variables that refer to tables of handlers."""
-        return [one.variable for one in self._tables] if self.handlers else []
+        return [one.variable for one in self._tables]
 
     @cached_property
     def lists(self) -> Mapping[int, int]:
         """The list of handlers of each instance. {} if the lists of some handlers are unknown."""
         instances = {one.instance for one in self.handlers}
-        return next((one.entries for one in self._tables if one.by_instance and instances <= one.entries.keys()), {})
+        return next((one.entries for one in self._tables if one.has_lists and instances <= one.entries.keys()), {})
 
     @property
     def table_words(self) -> Iterator[Range]:
         """Yield the words of the tables that keep no instance in use. If `lists` is known, these
         tables keep no handlers in use either, because an instance frees its handlers."""
-        for _, table, by_instance, _ in self._tables if self.handlers else ():
+        for _, table, by_instance, _, _ in self._tables:
             if by_instance or self.lists:
                 yield Range(table.keys, table.keys + 8 * table.slots)
             if by_instance:
@@ -100,6 +105,11 @@ class Signals:
 
     def _is_instance(self, address: int) -> bool:
         return self._memory.word(address) in self._classes
+
+    def _is_list(self, address: int) -> bool:
+        """Whether there is a list of handlers: a GBSearchArray of HandlerLists, by signal."""
+        count, signal = self._memory.int32(address) or 0, self._memory.int32(address + LIST_HEADER) or 0
+        return address % 8 == 0 and 0 < count < MOST_SIGNALS and 0 < signal < MOST_SIGNALS and bool(self.name(signal))
 
     def _is_handler(self, address: int) -> bool:
         data = self._memory.read(address, self._form.size)

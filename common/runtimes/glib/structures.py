@@ -37,6 +37,9 @@ NAMES = {
     kinds.ERROR: "GError",
     kinds.SOURCE: "GSource",
     kinds.CLOSURE: "GClosure",
+    kinds.PLAIN_CLOSURE: "GClosure",
+    kinds.PART: "GBytes",
+    kinds.CHANNEL: "GIOChannel",
 }
 OTHER = 0  # kind of a structure like a GError without an error domain
 SLICED = {kinds.PLAIN_POINTERS, kinds.STRING, kinds.QUEUE}  # kinds that are named only in GSlice
@@ -49,6 +52,7 @@ FLAGS = 32  # offset of balance, left_child and right_child in a GTreeNode
 TRANSITIONS, ZONE_COUNT = 8, 24  # offsets in GTimeZone: an array of TransitionInfo, references
 ELEMENT, TRANSITION = 16, 16  # offset of `elt_size` in a GArray; bytes of a TransitionInfo
 DISPATCH = 2  # number of `dispatch` in a GSourceFuncs
+CHANNEL_FUNCTIONS = 8  # number of functions in a GIOFuncs, all of which a channel needs
 DOMAIN = ("-quark", "error", "Error")  # the name of an error domain contains one of these
 PART = 0.5  # the least fraction of possible errors that must have an error domain
 
@@ -141,8 +145,8 @@ class Structures:
             data, _ = read_scattered(self._memory.target, self._engine, [one.first + FLAGS for one in ones], 3)
             rows = zip(ones, data[::3], data[1::3], data[2::3])
             yield from (one for one, balance, left, right in rows if balance in (0, 1, 255) and left <= 1 and right <= 1)
-        elif kind in (kinds.DATE, kinds.SOURCE):
-            check = self._is_zone if kind == kinds.DATE else self._has_functions
+        elif kind in (kinds.DATE, kinds.SOURCE, kinds.CHANNEL):
+            check = {kinds.DATE: self._is_zone, kinds.SOURCE: self._has_functions, kinds.CHANNEL: self._has_channel_functions}[kind]
             for one in ones:
                 if one.first not in self._checks:
                     self._checks[one.first] = check(one.first)
@@ -151,6 +155,13 @@ class Structures:
         elif kind == kinds.CLOSURE:
             # Programs have similar structures, but only closures refer to marshallers of GObject.
             yield from (one for one in ones if any(self._objects.start <= word < self._objects.end for word in (one.first, one.second)))
+        elif kind == kinds.PLAIN_CLOSURE:
+            # The first notifier frees the data, or refers to an object that is watched.
+            firsts, functions = self._words([one.first for one in ones]), self._words([one.first + 8 for one in ones])
+            yield from (one for one, word, function in zip(ones, firsts, functions) if word == one.second and self._is_code(function))
+        elif kind == kinds.PART:
+            starts, sizes = self._words([one.first for one in ones]), self._words([one.first + 8 for one in ones])
+            yield from (one for one, start, size in zip(ones, starts, sizes) if start <= one.second < start + size)
         else:
             yield from ones
 
@@ -168,6 +179,14 @@ class Structures:
         """Whether there is a GSourceFuncs at an address."""
         words = self._memory.words(address, 4)
         return words is not None and words[DISPATCH] != 0 and all(not word or range_at(self._code, word) is not None for word in words)
+
+    def _has_channel_functions(self, address: int) -> bool:
+        """Whether there is a GIOFuncs at an address."""
+        words = self._memory.words(address, CHANNEL_FUNCTIONS)
+        return words is not None and all(map(self._is_code, words))
+
+    def _is_code(self, address: int) -> bool:
+        return range_at(self._code, address) is not None
 
     def _name_one(self, index: int, kind: int) -> str:
         name = self._names[kind](self._directory.blocks.address(index)) if kind in self._names else ""

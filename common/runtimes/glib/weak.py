@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from findleaks.allocators.bulk import read_records
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks, Engine
-from findleaks.runtimes.glib.signals import CALLBACK, DATA, INSTANCE, Signals
+from findleaks.runtimes.glib.signals import CALLBACK, DATA, HANDLER_BYTES, INSTANCE, LIST_ENTRY, LIST_HEADER, Signals
 from findleaks.target.base import Module, Range
 from findleaks.target.interruptible import interruptible
 
@@ -32,10 +32,12 @@ guard has two notifiers."""
 WATCHING = ("object_remove_closure", "invalid_closure_notify")
 """Static functions of libgobject that watch an instance: see g_object_watch_closure (gobject.c)
 and add_invalid_closure_notify (gsignal.c). A stripped library has no names of static functions."""
-LIST_HEADER, LIST_ENTRY = 8, 32  # bytes of the count and of a HandlerList in a GBSearchArray
 FLAGS = 7  # mask of the flags in the low bits of the address of a GData
 DATUM = 24  # bytes of a GDataElt: key, data, function that destroys the data
 MOST_DATA = 1 << 8  # most elements of a GData that is read
+RECORD_HEADER, RECORD_ENTRY = 16, 16
+"""Bytes of the instance and the count at the start of a record, and at most those of an entry: a
+function and its data."""
 TOGGLES = "GObject-toggle-references"  # key of the record of toggle references
 CHECKED = 1 << 10  # handlers or GDatas between two checks for Ctrl-C
 
@@ -44,13 +46,14 @@ def find_handler_words(memory: Memory, blocks: Blocks, signals: Signals, library
     """Yield the words of handlers and of their closures that refer to an instance, but not on
     behalf of a reference that it counts. These are the instance of the handler, and the instance
     with which GLib invalidates the closure (g_signal_connect_object). Also yield the words after
-    the arrays of closures and the lists of handlers, which may be stale. `library`: libgobject.
+    the handlers, their lists and the arrays of closures, which may be stale. `library`: libgobject.
     Raises Interrupted."""
     for address in signals.lists.values():
         yield from _rest_of_block(blocks, address, LIST_HEADER + LIST_ENTRY * (memory.int32(address) or 0))
     watching: dict[int, bool] = {}
     for one in interruptible(memory.target, signals.handlers, CHECKED):
         yield Range(one.address + INSTANCE, one.address + INSTANCE + 8)
+        yield from _rest_of_block(blocks, one.address, HANDLER_BYTES)
         words = memory.words(one.closure, CALLBACK // 8) or (0,) * (CALLBACK // 8)
         flags, data, notifiers = words[0], words[DATA // 8], words[NOTIFIERS // 8]
         counts = [flags >> shift & mask for shift, mask in COUNTS]
@@ -90,7 +93,8 @@ def find_record_words(
     memory: Memory, engine: Engine, blocks: Blocks, instances: Sequence[int], library: Module, quark: Callable[[int], str]
 ) -> Iterator[Range]:
     """Yield the first word of each record in an instance's data if this word refers to the
-    instance, and stale words that refer to instances in unused elements of the data. `instances`:
+    instance, the words after the record, which may be stale, and stale words that refer to
+    instances in unused elements of the data. `instances`:
     the addresses of GObjects, ascending. `library`: libgobject, which has the functions that
     destroy such records, except those of toggle references, which g_free() destroys. `quark`
     returns the text of a quark. Raises Interrupted."""
@@ -116,6 +120,8 @@ def find_record_words(
                 continue
             if library.start <= destroy < library.end or quark(memory.halves(key)[0]) == TOGGLES:
                 yield Range(record, record + 8)
+                count = memory.int32(record + 8) or 0
+                yield from _rest_of_block(blocks, record, RECORD_HEADER + RECORD_ENTRY * count if count <= MOST_DATA else 0)
 
 
 def _weak_locations(memory: Memory, record: int, instance: int) -> Iterator[Range]:

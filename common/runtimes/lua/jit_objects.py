@@ -64,12 +64,12 @@ _LEAF, _PLAIN, _LISTED, _EMPTY, _CODE, _STATE = range(1, 7)
 EXCLUSIONS = (
     Exclusion(0),
     Exclusion(EVERY_WORD),
-    Exclusion(1 << 0),  # the next object
-    Exclusion(1 << 0 | 1 << 3),  # and gclist
+    Exclusion(3),  # the next object; the type, and stale bytes behind it
+    Exclusion(3 | 1 << 3),  # and gclist
     # The following also refer to the inside of the global_State: nodes of a table without nodes,
-    Exclusion(1 << 0 | 1 << 3 | 1 << 5 | 1 << 7),
-    Exclusion(1 << 0 | 1 << 3 | 1 << 4),  # the code of a C function,
-    Exclusion(1 << 0 | 1 << 2 | 1 << 3),  # glref of a thread
+    Exclusion(3 | 1 << 3 | 1 << 5 | 1 << 7),
+    Exclusion(3 | 1 << 3 | 1 << 4),  # the code of a C function,
+    Exclusion(3 | 1 << 2 | 1 << 3),  # glref of a thread
 )
 
 
@@ -259,8 +259,9 @@ class JitObjects(lua.Objects):
                 rows = zip(self.found[first:last], columns.address, columns.state)
                 self.roots += [address for number, address, state in rows if number == NO_ROOT and state == BlockState.IN_USE]
 
-    def _registry(self, state: State) -> tuple[int, int]:
-        return self.reference(state.address + _REGISTRY), self._memory.word(state.thread + _ENVIRONMENT) or 0
+    def _registry(self, state: State) -> tuple[int, int, int]:
+        place = state.thread + _ENVIRONMENT
+        return self.reference(state.address + _REGISTRY), self._memory.word(place) or 0, place
 
     def type_of(self, address: int) -> int:
         index = self._blocks.find(address)

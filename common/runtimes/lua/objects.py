@@ -30,7 +30,7 @@ from findleaks.runtimes.lua.layout import (
     describe_place,
 )
 from findleaks.runtimes.lua.locals import LAYOUTS, list_calls, list_finished_calls, list_locals
-from findleaks.runtimes.lua.unused import EXCLUSIONS, THREAD_PATTERNS, VALUE, Unused, array_length
+from findleaks.runtimes.lua.unused import EXCLUSIONS, PROTOTYPE_PATTERNS, THREAD_PATTERNS, VALUE, Unused, array_length
 from findleaks.runtimes.lua.weak import WeakModes, find_weak_words
 from findleaks.target.base import Range, Target
 
@@ -44,6 +44,7 @@ MOST_NODES = 1 << 24  # nodes, and elements of the array, of one table
 MOST_TYPES = 1 << 16
 MOST_UPVALUES = 255  # of one function
 LONGEST = 1 << 10  # bytes of a name
+_MANY_GLOBALS = 1000  # maximum number of global variables with tables that are named
 _CALL_51, _GLOBALS = 40, 120  # offsets in lua_State of 5.1: CallInfo, the table of global variables
 _LEAF = 1
 
@@ -159,8 +160,8 @@ class Objects:
             # The program may refer to the middle of this block, so the block itself is a root.
             self.roots.append(self._blocks.address(index))
         elif kind in (layout.proto, layout.upvalue):
-            number = PROTOTYPES if kind == layout.proto else UPVALUES
-            pattern = {"5.2": 5, "5.3": 6}.get(layout.version, 4) if number == PROTOTYPES else 4
+            is_prototype = kind == layout.proto
+            number, pattern = (PROTOTYPES, PROTOTYPE_PATTERNS[layout.version]) if is_prototype else (UPVALUES, 4)
         else:
             self.problems.append((address, f"Lua's object at {address:#x} has the unknown type {kind}"))
             return
@@ -286,24 +287,26 @@ class Objects:
 
     def globals(self, state: State) -> Iterator[tuple[str, int, int]]:
         """Yield name, value and address of the reference of each global variable that has an
-        object, and of each field of loaded modules."""
-        registry, table = self._registry(state)
-        for key, kind, value, _ in self.entries(state, registry):
+        object, and of each field of loaded modules. If very many variables have a table, they are a
+        container: then `_G` is yielded instead of these."""
+        registry, table, whole = self._registry(state)
+        for key, kind, value, place in self.entries(state, registry):
             if kind == TABLE and key == 2 and not table:
-                table = value
-        for key, kind, value, place in self.entries(state, table):
-            if kind >= TABLE and isinstance(key, str) and value != table:
-                yield key, value, place
-        for module, one in self.modules(state):
-            if one != table:
-                for key, inner, value, place in self.entries(state, one):
-                    if inner >= TABLE and isinstance(key, str):
-                        yield f"{module}.{key}", value, place
+                table, whole = value, place
+        found = [one for one in self.entries(state, table) if one[1] >= TABLE and isinstance(one[0], str) and one[2] != table]
+        many = sum(one[1] == TABLE for one in found) > _MANY_GLOBALS
+        yield from [("_G", table, whole)] * many
+        yield from ((str(key), value, place) for key, kind, value, place in found if kind != TABLE or not many)
+        for module, one in ((name, one) for name, one in self.modules(state) if one != table):
+            for key, inner, value, place in self.entries(state, one):
+                if inner >= TABLE and isinstance(key, str):
+                    yield f"{module}.{key}", value, place
 
-    def _registry(self, state: State) -> tuple[int, int]:
-        """Return the registry, and the table of global variables if that is not its element 2."""
-        table = self._memory.word(state.thread + _GLOBALS) if state.layout.version == "5.1" else 0
-        return self._memory.word(state.address + state.layout.registry) or 0, table or 0
+    def _registry(self, state: State) -> tuple[int, int, int]:
+        """Return the registry; and the table of global variables and the address of the reference
+        to it, or 0 if it is element 2 of the registry."""
+        place = state.thread + _GLOBALS if state.layout.version == "5.1" else 0
+        return self._memory.word(state.address + state.layout.registry) or 0, self._memory.word(place) or 0 if place else 0, place
 
     def registry(self, state: State) -> Iterator[tuple[str, int, int]]:
         """Yield name, value and address of the reference to the registry, in which C code keeps
@@ -405,14 +408,12 @@ class Objects:
             return ""
         head = words[1].to_bytes(8, self._target.arch.byteorder)
         short = state.layout.version in ("5.3", "5.4") and not head[0] & 0x10
-        data = self._memory.read(string + TEXT, min(head[3] if short else words[2], LONGEST))
-        return os.fsdecode(data)
+        return os.fsdecode(self._memory.read(string + TEXT, min(head[3] if short else words[2], LONGEST)))
 
     def length(self, state: State, table: int) -> int:
         """Return the number of elements of a table."""
         layout = state.layout
-        words = self._memory.words(table, 8) or (0,) * 8
-        count = self._memory.int32(table + layout.length) or 0
+        words, count = self._memory.words(table, 8) or (0,) * 8, self._memory.int32(table + layout.length) or 0
         values = (self._memory.words(words[layout.array // 8], 2 * count) if 0 < count <= MOST_NODES else None) or ()
         shift = 0 if self._target.arch.byteorder == "little" else 56
         kinds = (*values[1::2], *self._nodes(layout, words)[1 :: layout.node_size // 8])

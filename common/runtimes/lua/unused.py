@@ -44,20 +44,25 @@ Words = tuple[int, int]
 EXCLUSIONS: Sequence[Exclusion] = (
     Exclusion(0),
     Exclusion(EVERY_WORD),
-    Exclusion(1 << 0 | 1 << 6),  # a table: the next object, and gclist
-    Exclusion(1 << 0 | 1 << 2),  # a function: the next object, and gclist
-    Exclusion(1 << 0),
-    Exclusion(1 << 0 | 1 << 8),  # a prototype of 5.2: the last closure
-    Exclusion(1 << 0 | 1 << 12),  # a prototype of 5.3: the last closure
-    # A thread of 5.1, of 5.2, and since 5.3: the next object, global_State, and gclist. Since 5.3,
-    # the extra space precedes the object, and twups follows gclist.
-    Exclusion(1 << 0 | 1 << 4 | 1 << 20),
-    Exclusion(1 << 0 | 1 << 3 | 1 << 13),
-    Exclusion(1 << 1 | 1 << 4 | 3 << 10),
+    Exclusion(3 | 1 << 6),  # a table: the next object, the type, and gclist
+    Exclusion(3 | 1 << 2),  # a function: the same
+    Exclusion(3),
+    Exclusion(3 | 1 << 8 | 1 << 14),  # a prototype of 5.2: also the last closure, and gclist
+    Exclusion(3 | 1 << 12 | 1 << 14),  # a prototype of 5.3: the same
+    # A thread of 5.1, of 5.2, and since 5.3: the same, and global_State. Since 5.3, the extra space
+    # precedes the object, and twups follows gclist.
+    Exclusion(3 | 1 << 4 | 1 << 20),
+    Exclusion(3 | 1 << 3 | 1 << 13),
+    Exclusion(3 << 1 | 1 << 4 | 3 << 10),
+    Exclusion(3 | 1 << 15),  # a prototype of 5.4: gclist
+    Exclusion(3 | 1 << 13),  # a prototype of 5.1: gclist
 )
 """Words of objects that are no references. The address of the next object belongs to a list of all
-objects. From a global_State, all objects can be reached; its block is a root."""
+objects. Stale bytes follow the type, so the word of a function may be 0x7f215e011006. `gclist`
+lists objects that the collector must still follow, and is stale afterwards. From a global_State,
+all objects can be reached; its block is a root."""
 THREAD_PATTERNS = {"5.1": 7, "5.2": 8, "5.3": 9, "5.4": 9}
+PROTOTYPE_PATTERNS = {"5.1": 11, "5.2": 5, "5.3": 6, "5.4": 10}
 
 
 class Elements:
@@ -242,13 +247,15 @@ def list_unused(layout: Layout, size: int, words: Sequence[int], is_c: bool) -> 
     `is_c`: whether the object is a function written in C. No words of strings, threads and
     prototypes are returned."""
     kind, old, version = words[1] & 15, layout.version == "5.1", layout.version
-    used, found = size, []
+    used = size
+    found: list[Words] = []
     if kind == TABLE:
         used = _TABLE_BYTES.get(version, 56)
     elif kind == FUNCTION:
         used = layout.function + 8 + (words[1] >> (24 if old else 16) & 0xFF) * (VALUE if is_c else 8)
     elif kind == USERDATA:
         values = words[1] >> 16 & 0xFFFF if version == "5.4" else 0
+        found += [(4, 5)] if values else ()  # gclist
         used = (40 + VALUE * values if values or version != "5.4" else 32) + words[_USERDATA_LENGTH[version] // 8]
     elif kind == layout.upvalue:
         used = _CLOSED + VALUE

@@ -95,7 +95,7 @@ class Obstacks(Runtime):
     def bookkeeping(self) -> Sequence[Range]:
         """Return the unused parts of chunks. Their words are from objects that were freed."""
         word = self._target.arch.word
-        unused = [(-(-used // word) * word, end) for one in self.obstacks for _, used, end in self._list_chunks(one)]
+        unused = [(used // word * word, end) for one in self.obstacks for _, used, end in self._list_chunks(one)]
         return [Range(start, end) for start, end in unused if start < end]
 
     def findings(self) -> Sequence[Finding]:

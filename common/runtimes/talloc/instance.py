@@ -30,14 +30,17 @@ from findleaks.target.base import Module, Target
 
 MOST_STEPS = 1 << 26  # maximum number of chunks that are visited in all lists
 WORDS = Words("talloc-context", "talloc context", "chunks", "talloc's chunks")
-FLAGS, FREED, POOL = 15, 1, 4
+FLAGS, FREED, POOL, IN_POOL = 15, 1, 4, 8
 POOL_HEADER = 32  # bytes of a block before the chunk of a pool
 SLACK = 40  # bytes by which a new block may exceed the requested size
 LARGE, PAGES = 1 << 17, 1 << 14  # least bytes of a large block, and by how many it may exceed it
 STRING, REFERENCE, OTHER = "string", "reference", "(other names)"
 TRACKER = "null_context"  # name of the chunk that lists all chunks without a parent
 UNNAMED = "UNNAMED"  # printed by talloc_report for a chunk without a name
+POOL_OF = "pool of"  # a pool without a name has the name of its first chunk
 MOST_NAMES, LONGEST = 1 << 16, 64
+MANY_ALIKE = 64  # fewest names that differ only in numbers and become one name
+_NUMBER = re.compile(r"[0-9]+")
 _VERSION = re.compile(r"\.so\.(\d+(?:\.\d+)*)$")
 
 
@@ -108,11 +111,28 @@ class Talloc(Runtime):
             is_full = len(self._texts) >= MOST_NAMES
             text = OTHER if is_full else self._memory.c_string(chunk.name, LONGEST).decode("utf-8", "replace")
             self._texts[chunk.name] = text or UNNAMED
-        return self._texts[chunk.name]
+        text = self._texts[chunk.name]
+        return self._pool_label(chunk) if text == UNNAMED else text
+
+    def _pool_label(self, chunk: Chunk) -> str:
+        """Return the label of a chunk without a name. A pool is labelled with its first chunk."""
+        blocks = self._directory.blocks
+        if blocks.address(chunk.block) == chunk.address or blocks.find(chunk.address) != chunk.block:
+            return UNNAMED
+        data = self._memory.read(chunk.address + HEADER, struct.calcsize(FORM))
+        flags, _, _, _, name, size = struct.unpack(self._target.arch.word_format[0] + FORM, data) if data else (FREED, 0, 0, 0, 0, 0)
+        inside = flags & (FREED | IN_POOL) == IN_POOL and name and 2 * HEADER + size <= blocks.size(chunk.block)
+        # A pool inside a pool is not examined further: its chunk is passed with another block.
+        return f"{POOL_OF} {self._label(Chunk(chunk.block + 1, chunk.address + HEADER, name, size, 0, 0, 0))}" if inside else UNNAMED
 
     @cached_property
     def _labels(self) -> Sequence[str]:
-        return [self._label(chunk) for chunk in self.chunks]
+        """The name of each chunk. If many names differ only in numbers, they are one name."""
+        labels = [self._label(chunk) for chunk in self.chunks]
+        names = dict.fromkeys(labels)
+        forms = {name: _NUMBER.sub("#", name) for name in names} if len(names) >= MANY_ALIKE else {}
+        alike = Counter(forms.values())
+        return [forms[label] if forms and alike[forms[label]] >= MANY_ALIKE else label for label in labels]
 
     def types(self) -> Sequence[Type]:
         """Return the chunks by name."""

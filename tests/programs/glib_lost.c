@@ -1,0 +1,66 @@
+/* Leaks structures to which GLib refers without counting a reference, and others without a type in memory. Prints for each type how many
+ * are leaked, "kept" and the address of a main context in use, then "ready". */
+#include <gio/gio.h>
+#include <stdio.h>
+#include <unistd.h>
+
+enum { EACH = 100, CONTEXTS = 20 };
+
+GMainContext *kept; /* not static: the compiler must store it */
+
+static void on_event(void) {}
+static void release(void *data, GClosure *closure) { (void)closure, g_free(data); }
+static gboolean on_timer(gpointer data) { return data != NULL; }
+
+/* GObject keeps the list of handlers of an instance after the last handler is disconnected. */
+static void lose_action(void) {
+    GSimpleAction *action = g_simple_action_new("lost", NULL);
+    g_signal_handler_disconnect(action, g_signal_connect(action, "activate", G_CALLBACK(on_event), NULL));
+}
+
+/* This closure is not connected to a signal, so it has no marshaller. */
+static void lose_closure(void) { g_closure_sink(g_closure_ref(g_cclosure_new(on_event, g_malloc0(200), release))); }
+
+static void lose_bytes(void) {
+    GBytes *all = g_bytes_new_take(g_malloc0(300), 300);
+    g_bytes_new_from_bytes(all, 100, 50);
+    g_bytes_unref(all);
+}
+
+static GMainContext *make_context(void) {
+    GMainContext *context = g_main_context_new();
+    GSource *source = g_timeout_source_new(3600000);
+    g_source_set_callback(source, on_timer, g_malloc0(400), g_free);
+    g_source_attach(source, context);
+    g_source_unref(source);
+    return context;
+}
+
+static void __attribute__((noinline)) lose(void) {
+    for (int i = 0; i < EACH; i++) {
+        lose_action();
+        lose_closure();
+        lose_bytes();
+        g_io_channel_unix_new(0);
+        if (i < CONTEXTS)
+            make_context();
+    }
+}
+
+static void __attribute__((noinline)) sweep(void) {
+    volatile char waste[1 << 16];
+    for (unsigned i = 0; i < sizeof waste; i++)
+        waste[i] = 0;
+}
+
+int main(void) {
+    setvbuf(stdout, NULL, _IONBF, 0);
+    kept = make_context();
+    lose();
+    make_context(); /* registers and variables of GLib may refer to the last context */
+    sweep();
+    printf("%d GSimpleAction\n%d GClosure of on_event\n%d GBytes\n%d GIOChannel\n%d GMainContext\n", EACH, EACH, EACH, EACH, CONTEXTS);
+    printf("kept %p\nready\n", (void *)kept);
+    for (;;)
+        pause();
+}
