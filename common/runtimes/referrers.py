@@ -11,12 +11,13 @@ from findleaks.value_classes import NamedTuple
 class Referrers(NamedTuple):
     """The objects of one type that refer to some memory. `objects`: the number of live objects.
     `garbage`: the number of objects that are garbage. `example`: the address of a live object; 0 if
-    there is none."""
+    there is none. `bytes`: the size of the ranges of memory to which the objects refer."""
 
     type: str
     objects: int
     garbage: int
     example: int
+    bytes: int
 
 
 class ReferrerSearch:

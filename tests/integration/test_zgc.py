@@ -8,11 +8,13 @@ import random
 import re
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import frame_stops
+import heap_dumps
 import jvms
 import pytest
 import truth
@@ -23,6 +25,7 @@ import findleaks
 from findleaks.runtimes.base import Type
 from findleaks.runtimes.jvm.instance import HotSpot
 from findleaks.runtimes.jvm.relocation import Relocation
+from findleaks.runtimes.object_graph import LIVE
 
 COUNT, THREADS = 1500, 2
 MADE = {"JavaMoving$Node": COUNT, "JavaMoving$Small": COUNT, "JavaMoving$Local": THREADS}
@@ -134,3 +137,26 @@ def test_live_objects_are_those_of_the_jvm(tmp_path: Path, version: str, collect
     assert sum(more.values()) <= 0.01 * sum(found.values()), more
     assert {name: count for name, count in more.items() if name.startswith("JavaHeap") and not 0 <= count <= STALE} == {}
     assert sum(not count for count in more.values()) >= 0.9 * len(shown) > 200
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize(("version", "collector", "options"), [ZGC[0], *OTHERS])
+def test_live_objects_are_those_of_a_heap_dump(tmp_path: Path, version: str, collector: str, options: tuple[str, ...]) -> None:
+    """The live objects have the addresses of those in the dump. Stale words of stacks may refer to a few more: for example, a local
+    variable of the thread Common-Cleaner refers to the Cleaner that it called last."""
+    file = tmp_path / "live.hprof"
+    with java(tmp_path, version, f"-XX:+Use{collector}GC", *options, words=("collect",)) as running:
+        for words in (("GC.run",), ("GC.heap_dump", str(file))):  # up to JDK 21, a dump does not collect with each collector
+            subprocess.run([jvms.jcmd(version), str(running.pid), *words], check=True, capture_output=True, timeout=cores.PATIENCE)
+        with findleaks.attach(running.pid) as process:
+            graph = jvm_of(process).object_graph()
+            assert graph is not None and graph.graph is not None
+            kinds = graph.graph.kinds()
+            ours = {graph.blocks.address(index): graph.type_of(index) for index in range(len(graph.blocks)) if kinds[index] in LIVE}
+    dump = heap_dumps.read(file)
+    theirs = {*dump.instances, *dump.arrays, *dump.numbers, *dump.classes}
+    missing, more = theirs - ours.keys(), ours.keys() - theirs
+    program = {one for one, (kind, _) in dump.instances.items() if dump.names[kind].startswith("JavaHeap")}
+    assert len(program) > 1000 and not missing & program
+    assert sum(ours[one].startswith("JavaHeap") for one in more) <= STALE
+    assert len(missing) + len(more) <= 0.01 * len(theirs), (len(missing), Counter(map(ours.__getitem__, more)).most_common(5))

@@ -30,6 +30,15 @@ from findleaks.runtimes.jvm.remedies import find_remedies, find_retainer_remedie
             ["a limit on the number of objects with soft references"],
         ),
         ("static variable App.map → App$Soft.referent → byte[]", []),
+        ("static variable A.QUEUE java.lang.Class of A static .QUEUE → java.lang.ref.ReferenceQueue.head → A$Ref", ["poll() or remove()"]),
+        ("java.lang.ref.Finalizer.next → java.lang.ref.ReferenceQueue.head", ["find out what the thread Finalizer"]),
+        (
+            "A static .LOG → java.io.ObjectOutputStream.handles → java.io.ObjectOutputStream$HandleTable.objs",
+            ["ObjectOutputStream.reset()"],
+        ),
+        ("A static .READY → java.util.concurrent.CompletableFuture.stack → A$Stage", ["complete each java.util.concurrent.Completable"]),
+        ("A static .CLOSED → java.io.IOException.suppressedExceptions → java.util.ArrayList.elementData", ["a new exception for each"]),
+        ("A static .CRON → java.util.concurrent.ScheduledThreadPoolExecutor.workQueue → … → A$Task", ["cancel() of each task"]),
         ('stack of Java thread "task queue" App.pages', []),
         ('stack of Java thread "all classes loader" App.pages', []),
     ],
@@ -53,10 +62,11 @@ CLOSEABLE = (ENV, CURSOR)
         # One object with close() does not own thousands of buffers, such as those of a pool.
         (BUFFER, 4000, f"java.lang.Object[] → {CURSOR}.kv → org.lmdbjava.KeyVal.k → {BUFFER}", "-XX:MaxDirectMemorySize=BYTES"),
         (POINTER, 20, f"java.lang.Object[] → App.ptr → {POINTER}", ""),
+        ("java.lang.Long", 20, "java.lang.Object[] → App.address → java.lang.Long", "free these blocks with the function"),
     ],
 )
 def test_object_that_owns_native_memory_of_another(name: str, count: int, path: str, first: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    klasses = {one: number for number, one in enumerate((POINTER, BUFFER, "App", *CLOSEABLE), 1)}
+    klasses = {one: number for number, one in enumerate((POINTER, BUFFER, "App", "java.lang.Long", *CLOSEABLE), 1)}
     monkeypatch.setattr(java_remedies, "is_closeable", lambda tables, reader, klass: klass in [klasses[one] for one in CLOSEABLE])
     nothing: Any = None
     found = list(find_remedies(nothing, nothing, klasses, {**dict.fromkeys(klasses, 20), name: count}, name, path))

@@ -212,12 +212,13 @@ class _MappingReferrers(NamedTuple):
 
 
 def _find_referrers(session: Session, mappings: Sequence[Region]) -> Optional[_MappingReferrers]:
-    """Describe the managed objects of the most frequent type that refer to mappings. Returns None
-    if no objects refer to them."""
+    """Describe the managed objects of the most frequent type that refer to most of the mappings'
+    bytes. Return None if there is no such type: native code may have mapped the other files."""
     ranges = merge_ranges(Range(one.start, one.end) for one in mappings)
+    least = sum(end - start for start, end in ranges) // 2
     for runtime in session.runtimes:
         graph = runtime.object_graph()
-        found = next(iter(graph.list_referrers(ranges)), None) if graph is not None else None
+        found = next((one for one in graph.list_referrers(ranges) if one.bytes >= least), None) if graph is not None else None
         if graph is None or found is None:
             continue
         objects = found.objects or found.garbage

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from findleaks.formatting import format_count, shorten, size
 from findleaks.runtimes.finding import Finding
+from findleaks.runtimes.jvm.native_roots import is_stack_word
 from findleaks.runtimes.jvm.remedies import OF_FINALIZERS, OF_UNUSED_FINALIZERS
 from findleaks.target.interruptible import interruptible
 from findleaks.value_classes import replace
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from findleaks.runtimes.jvm.object_graph import JavaGraph
 
 _FINALIZER = "java.lang.ref.Finalizer"
+_MOST_COMPARED = 1 << 16  # objects whose retained memory is compared
 _SAMPLED = 8  # objects whose paths are searched for
 
 
@@ -30,11 +32,20 @@ def describe_finalizers(graph: JavaGraph, found: Finding) -> Finding:
     objects wait for the thread that calls finalize(). Objects to which only a thread refers are in
     use: for retained sizes, the list counts before the stacks. Raises Interrupted."""
     live = [one for one in graph.instances(_FINALIZER) if graph.is_live(one)]
+    others = tuple(one for one in found.remedies if one != OF_FINALIZERS)
+    largest = _find_largest(graph, live, found.bytes)
+    path = _find_use(graph, largest)
+    if path:  # such as a ThreadPoolExecutor of JDK 8, with its queue
+        low = graph.blocks.address(path[0])
+        root = next((one.name for one in graph.roots_to(low, low + 1) if one.name and is_stack_word(one)), "")
+        text = shorten(f"{root}: {graph.describe_chain(path)}" if root else graph.describe_chain(path), 400)
+        title = f"In use, not leaked: an object of {shorten(graph.type_of(largest))} retains {size(found.bytes)}."
+        cause = f"The object has a finalizer. A thread reaches it by {text}. "
+        return replace(found, title=title, cause=cause + found.cause, remedies=others)
     every = max(len(live) // _SAMPLED, 1)
     sampled = list(islice(live[every // 2 :: every], _SAMPLED))
     paths = [_find_use(graph, graph.reference(one, "referent")) for one in interruptible(graph.target, sampled)]
     used = list(filter(None, paths))
-    others = tuple(one for one in found.remedies if one != OF_FINALIZERS)
     if 2 * len(used) > len(sampled):
         title = f"In use, not leaked: objects with a finalizer retain {size(found.bytes)}."
         cause = (
@@ -54,6 +65,17 @@ def describe_finalizers(graph: JavaGraph, found: Finding) -> Finding:
         cause += f"{format_count(more, 'other object')} with a finalizer {'is' if more == 1 else 'are'} not in the queue: "
         cause += "the next collection adds those that are not in use. "
     return replace(found, title=title, cause=cause + found.cause)
+
+
+def _find_largest(graph: JavaGraph, live: Sequence[int], whole: int) -> int:
+    """Return the object with a finalizer that retains at least half of `whole` bytes, -1 if there
+    is none."""
+    tree = graph.dominators
+    if tree is None or len(live) > _MOST_COMPARED:
+        return -1
+    owners = [one for one in (graph.reference(each, "referent") for each in live) if one >= 0]
+    largest = max(owners, key=lambda one: tree.sum_retained(one).bytes, default=-1)
+    return largest if largest >= 0 and 2 * tree.sum_retained(largest).bytes >= whole else -1
 
 
 def _find_use(graph: JavaGraph, index: int) -> Sequence[int]:

@@ -149,30 +149,39 @@ def list_referrers(holders: Holders, objects: JavaObjects, engine: Engine, conte
     Raises Interrupted."""
     live: dict[str, list[int]] = {}
     garbage: Counter[str] = Counter()
+    used: dict[str, set[Range]] = {}
     searched = merge_to_most(memory, MOST_RANGES)
     for address, size, number in interruptible(contents.target, zip(holders.addresses, holders.sizes, holders.types)):
         name = holders.names[number] if number != NO_ROOT else objects.name_of(objects.index_of(address))
-        if (number != NO_ROOT or name in _VIEWS) and _refers(address, size, engine, contents, memory, searched):
+        is_owner = number != NO_ROOT or name in _VIEWS
+        ranges = _find_ranges(address, size, engine, contents, memory, searched) if is_owner else None
+        if ranges:
+            used.setdefault(name, set()).update(ranges)
             found = live.setdefault(name, [])
             if number < holders.garbage:
                 found.append(address)
             else:
                 garbage[name] += 1
-    rows = [Referrers(name, len(found), garbage[name], found[len(found) // 2] if found else 0) for name, found in live.items()]
+    sizes = {name: sum(end - start for start, end in ranges) for name, ranges in used.items()}
+    rows = [Referrers(name, len(found), garbage[name], found[len(found) // 2] if found else 0, sizes[name]) for name, found in live.items()]
     return sorted(rows, key=lambda one: (one.type == _BOX, -one.objects, -one.garbage, "$" in one.type, one.type))
 
 
-def _refers(address: int, size: int, engine: Engine, contents: Memory, memory: Sequence[Range], searched: Sequence[Range]) -> bool:
-    """Return whether an object of `size` bytes refers to `memory`. `searched`: a few ranges that
-    cover `memory`. An array may have more than 1 GiB, so large objects are searched in slices."""
+def _find_ranges(
+    address: int, size: int, engine: Engine, contents: Memory, memory: Sequence[Range], searched: Sequence[Range]
+) -> set[Range]:
+    """Return the ranges of `memory` to which an object of `size` bytes refers. `searched`: a few
+    ranges that cover `memory`. An array may have more than 1 GiB, so large objects are searched in
+    slices."""
     if size <= _SMALL:
-        return any(region_at(memory, word) is not None for word in contents.words(address, size // _WORD) or ())
+        words = contents.words(address, size // _WORD) or ()
+        return {found for found in (region_at(memory, word) for word in words) if found is not None}
+    ranges: set[Range] = set()
     for start in interruptible(contents.target, range(address, address + size, _SLICE)):
         for piece in contents.target.pieces(start, min(start + _SLICE, address + size)):
             _, values = find_pointers_into(engine, piece, searched)
-            if any(region_at(memory, word) is not None for word in set(values)):
-                return True
-    return False
+            ranges.update(found for found in (region_at(memory, word) for word in set(values)) if found is not None)
+    return ranges
 
 
 def _find_pointing(objects: JavaObjects, engine: Engine, native: Sequence[Range]) -> Sequence[int]:

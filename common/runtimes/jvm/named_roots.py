@@ -110,8 +110,10 @@ class NamedRoots:
         graph = self._graph
         values: dict[str, list[tuple[int, str]]] = {}
         for thread in interruptible(graph.target, graph.instances(_THREAD)):
-            owner = graph.text_field(thread, "name")
-            for entry in (entry for name in _MAPS for entry in self._entries(thread, name)):
+            entries = [entry for name in _MAPS for entry in self._entries(thread, name)]
+            # There may be 100,000 virtual threads without a variable. It takes long to read names.
+            owner = graph.text_field(thread, "name") if entries else ""
+            for entry in entries:
                 value, key = graph.reference(entry, "value"), graph.reference(entry, "referent")
                 if value < 0:
                     continue
@@ -135,7 +137,8 @@ class NamedRoots:
         return self._keys[key]
 
     def _entries(self, thread: int, field: str) -> Iterator[int]:
-        table = self._graph.reference(self._graph.reference(thread, field), "table")
+        found = self._graph.reference(thread, field)
+        table = self._graph.reference(found, "table") if found >= 0 else -1
         return (entry for entry in self._graph.elements(table) if entry >= 0)
 
     def _timers(self) -> Iterator[ObjectRoot]:

@@ -26,7 +26,8 @@ The following memory is left out:
   and free chunks of arenas (chunk_pools.py).
 - The words of a JavaThread that never refer to objects, and unused words of its stack of locks
   (thread_words.py).
-- Monitors that no thread uses (object_monitors.py).
+- Monitors that no thread uses (object_monitors.py), and the table of interned strings
+  (interned_strings.py).
 - What follows a name of a class, a field or a method in its block (symbols.py).
 - Previous values of references, which generational ZGC records for each thread.
 - The code cache: compiled code lives as long as its classes.
@@ -54,6 +55,7 @@ from findleaks.runtimes.jvm.arenas import find_others, unused_parts
 from findleaks.runtimes.jvm.chunk_pools import free_chunks
 from findleaks.runtimes.jvm.concurrent import shenandoah_regions
 from findleaks.runtimes.jvm.copy_buffers import PLAB_SIZES, is_copy_buffer
+from findleaks.runtimes.jvm.interned_strings import list_string_words
 from findleaks.runtimes.jvm.jni_handles import handle_blocks, handles, released_handles, stale_handles
 from findleaks.runtimes.jvm.marking_stacks import unused_segments
 from findleaks.runtimes.jvm.object_monitors import idle_monitors
@@ -136,7 +138,7 @@ class NativeRoots:
         self._text = (0, 0)  # the block that was searched last for text, and the end of its text
         data = list_data_ranges(self._tables.target, self._module)
         released = released_handles(tables, engine, data, directory)
-        self._unused_words = {*buffer_words(tables), *stale_handles(tables), *idle_monitors(tables)}
+        self._unused_words = {*buffer_words(tables), *stale_handles(tables), *idle_monitors(tables), *list_string_words(tables, engine)}
         arenas = unused_parts(tables, find_others(tables, engine, directory, data))
         chunks = free_chunks(tables, engine, data, directory)
         segments = unused_segments(tables, engine, data, directory)

@@ -1,8 +1,10 @@
 """The finding about a class of which there are very many live objects, such as a logger for each
-request.
+request, or whose objects together retain most of the heap.
 
 These objects are often spread over several variables, or the heap is too small for the other
-findings. Collections, strings, numbers, dates and similar parts of larger objects are not named."""
+findings. Two variables may also refer to each object: no variable alone retains an open ZipFile,
+because a table of the JDK refers to it, too. Collections, strings, numbers, dates and similar parts
+of larger objects are not named."""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from findleaks.engine.terms import Totals
 from findleaks.formatting import format_count, number, shorten, size, some
 from findleaks.runtimes.base import Type
 from findleaks.runtimes.finding import Finding
-from findleaks.runtimes.retained_findings import make_retained_finding
+from findleaks.runtimes.retained_findings import LEAST_LIVE, RETAINED_SHARE, make_retained_finding
 from findleaks.value_classes import replace
 
 if TYPE_CHECKING:
@@ -43,26 +45,30 @@ _OF_LOGGERS = (
 def find_numerous_objects(graph: JavaGraph, types: Sequence[Type]) -> Iterator[Finding]:
     """Yield at most one finding. `types`: the live objects by type. A class of the program is
     preferred to a class of the JDK."""
-    many = {one.name: one for one in types if one.objects >= _MANY and not _PARTS.match(one.name)}
-    tree = graph.dominators if many else None
+    live = sum(one.bytes for one in types)
+    most = max(LEAST_LIVE, int(RETAINED_SHARE * live))  # for classes with fewer objects
+    named = {one.name: one for one in types if not _PARTS.match(one.name)}
+    many = {name: one for name, one in named.items() if one.objects >= _MANY}
+    tree = graph.dominators if many or live >= most else None
     if tree is None:
         return
-    live, (labels, names) = sum(one.bytes for one in types), graph.labels()
+    labels, names = graph.labels()
     rows = {name: at for at, name in enumerate(dict.fromkeys(names))}
     by_row = tree.by_label(labels, array("I", (rows[name] for name in names)))
-    retained: dict[str, Totals] = {name: by_row[rows[name]] for name in many if name in rows}
+    retained: dict[str, Totals] = {name: by_row[rows[name]] for name in named if name in rows}
     ranked = sorted(retained, key=lambda name: (bool(_JDK.match(name)), -retained[name].bytes, name))
     least = max(_LEAST, int(_SHARE * live))
-    best = next((name for name in ranked if retained[name].bytes >= least), None)
+    best = next((name for name in ranked if name in many and retained[name].bytes >= least), None)
+    best = best or next((name for name in ranked if retained[name].bytes >= most), None)
     address = graph.example(best) if best is not None else None
     if best is None or address is None:
         return
     index, totals = graph.blocks.find(address), retained[best]
-    count = format_count(many[best].objects, "object")
-    title = f"In use, not leaked: {count} of {shorten(best)} retain {size(totals.bytes)}, "
+    count = format_count(named[best].objects, "object")
+    title = f"In use, not leaked: {count} of {shorten(best)} retain{'s' if named[best].objects == 1 else ''} {size(totals.bytes)}, "
     title += f"{100 * totals.bytes // live} % of the bytes of all live objects of the JVM."
     cause = f"One of them is reached by {shorten(graph.describe_example(address), 400)}."
-    others = sorted((name for name in many if name != best), key=lambda name: (-retained[name].bytes, name))
+    others = sorted((name for name in many if name in retained and name != best), key=lambda name: (-retained[name].bytes, name))
     listed = [f"{number(many[name].objects)} {shorten(name)}" for name in others]
     cause += f" Other classes with many objects: {some(listed, _TYPES)}." if listed else ""
     holder, path = graph.describe_holder(index), graph.describe_path(index)

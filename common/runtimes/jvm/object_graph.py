@@ -384,7 +384,7 @@ class JavaGraph(ObjectGraph):
 
     def reference(self, index: int, name: str) -> int:
         """Return the object to which a field of an object refers, -1 if there is none."""
-        known = self._java_fields(index) if index >= 0 and self._class_of(index).kind == FIXED else ()
+        known = self._fields.instance(self._class_of(index).klass) if index >= 0 and self._class_of(index).kind == FIXED else ()
         field = next((one for one in known if one.name == name and one.is_reference), None)
         return self._find(self._decode(self._word(self.blocks.address(index) + field.offset))) if field is not None else -1
 

@@ -28,6 +28,16 @@ _OF_ARENAS = "close() of each java.lang.foreign.Arena that is not needed any mor
 _OF_UNUSED_MAPPINGS = (
     "jcmd PID GC.run: the JVM unmaps a file only when it collects these objects, and it collects only when the Java heap fills up"
 )
+_OF_USED_MAPPINGS = (
+    "drop the references to buffers that are not needed any more: the JVM unmaps a file when it collects them; "
+    "since JDK 22, a file that is mapped in a java.lang.foreign.Arena is unmapped by close()"
+)
+_OF_NUMBERS = (
+    "free these blocks with the function of the class or library that allocated them, such as Unsafe.freeMemory(): "
+    "the collector frees only the numbers"
+)
+# Classes whose objects contain addresses as numbers
+_ADDRESSES = ("java.lang.Long", "long[]", "java.util.concurrent.atomic.AtomicLong")
 _NEAR = 4  # objects on the end of a path, without the last one
 _MOST_OWNED = 8  # objects with native memory for which one close() may be needed
 _NETTY = "io.netty.buffer."
@@ -63,6 +73,13 @@ _OF_SOFT = (
     "-XX:SoftRefLRUPolicyMSPerMB: the JVM keeps these objects until the heap is nearly full"
 )
 
+_OF_SCHEDULED = (
+    "cancel() of each task that is not needed any more, with setRemoveOnCancelPolicy(true) of the ScheduledThreadPoolExecutor: "
+    "by default, a cancelled task stays in the queue until its time has come"
+)
+_QUEUE = "java.lang.ref.ReferenceQueue.head"  # in a path; those of the JDK have other remedies, too
+_OF_QUEUES = "poll() or remove() of the java.lang.ref.ReferenceQueue: it keeps the references that the collector has added until then"
+
 # A part of the name of a root, or of a path that begins there -> what frees the retained objects
 _OF_RETAINERS = {
     "java.lang.ApplicationShutdownHooks.hooks": "Runtime.removeShutdownHook() for each hook that is not needed any more",
@@ -84,9 +101,17 @@ _OF_RETAINERS = {
     "task queue of 1 timer": _OF_TIMERS,
     "task queues of ": _OF_TIMERS,
     "java.util.TaskQueue.queue": "Timer.purge() after TimerTask.cancel(): a cancelled task stays in the queue until its time has come",
-    "ScheduledThreadPoolExecutor$DelayedWorkQueue": "setRemoveOnCancelPolicy(true) of the ScheduledThreadPoolExecutor, for cancelled tasks",
+    "java.util.concurrent.ScheduledThreadPoolExecutor.workQueue": _OF_SCHEDULED,
+    "ScheduledThreadPoolExecutor$DelayedWorkQueue": _OF_SCHEDULED,
     "java.util.concurrent.ThreadPoolExecutor.workQueue": "a bounded queue for the ThreadPoolExecutor, with a RejectedExecutionHandler",
     ".threadLocals →": _OF_LOCALS,
+    "java.io.ObjectOutputStream$HandleTable": "ObjectOutputStream.reset() after each message: the stream keeps all objects that it wrote",
+    "java.io.ObjectInputStream$HandleTable": "ObjectOutputStream.reset() by the sender: the reader's stream keeps all objects that it read",
+    "java.util.concurrent.CompletableFuture.stack": (
+        "complete each java.util.concurrent.CompletableFuture, for example with orTimeout(): until then, it keeps its dependent stages"
+    ),
+    ".suppressedExceptions →": "a new exception for each error: an exception that is kept also keeps what addSuppressed() adds to it",
+    "java.beans.PropertyChangeSupport": "removePropertyChangeListener() for each listener that is not needed any more",
     "com.google.common.cache.LocalCache": "CacheBuilder.maximumSize() or maximumWeight() for the cache, or smaller values",
     "com.github.benmanes.caffeine.cache.": "Caffeine.maximumSize() or maximumWeight() for the cache, or smaller values",
     "com.sun.jmx.interceptor.": "MBeanServer.unregisterMBean() when the application that registered the MBean ends",
@@ -118,6 +143,8 @@ def find_remedies(
     if not found or (name == BUFFER and has_cleaner and not any(one in path for one in (_CACHE, _NETTY))):
         yield from _find_near_remedies(tables, reader, klasses, counts, name, path)
     yield from found
+    if name in _ADDRESSES:
+        yield _OF_NUMBERS
     if _LOCAL in path and _CACHE not in path:
         yield _OF_LOCALS
     if OF_CLEANERS in path:
@@ -189,6 +216,8 @@ def find_mapping_remedies(tables: Tables, reader: ClassReader, klasses: Mapping[
         owner = next((one for one in path[-2::-1][:_NEAR] if is_closeable(tables, reader, klasses.get(one, 0))), "")
         if owner:
             yield f"close() of each {shorten(owner)} that is not needed any more, as in try-with-resources"
+        elif name.startswith(BUFFER):
+            yield _OF_USED_MAPPINGS
 
 
 def find_retainer_remedies(text: str, list_supers: Callable[[str], Sequence[str]]) -> Iterator[str]:
@@ -199,6 +228,8 @@ def find_retainer_remedies(text: str, list_supers: Callable[[str], Sequence[str]
         found[_OF_SOFT] = None
     if _OF_INHERITED in found:
         found.pop(_OF_LOCALS, None)
+    if _QUEUE in text and not found:
+        found[_OF_QUEUES] = None
     yield from found
     if _COPIES.match(text):
         yield _OF_COPIES
