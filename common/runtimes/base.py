@@ -89,6 +89,7 @@ class Holders(NamedTuple):
     owned: Sequence[tuple[int, Sequence[int]]] = ()  # type, blocks
     data: Sequence[tuple[int, array[int]]] = ()  # type, blocks ("I")
     garbage: int = 0  # types from this number on stand for garbage; 0: no type does
+    freed: int = 0  # the first type of garbage whose native memory a collection frees; 0: none
     owning_garbage: int = 0  # the first of these types that own memory, like the first `owning`
 
 

@@ -59,11 +59,11 @@ from findleaks.unwind.frames import Frame, Unwinder
 class Go(Runtime):
     """The Go runtime: its heap, counters, goroutines."""
 
-    name = "Go"
-    user_thread = "goroutine"
+    name, user_thread = "Go", "goroutine"
     names_roots = reports_objects = True
     maps_unreferenced_memory = True  # the page allocator computes the addresses of its bitmaps
     garbage_remedy = "free it before the last reference is dropped, or with runtime.AddCleanup: Go's collector does not free memory of C"
+    garbage_cause = "Go's collector does not know the size of native memory, and runs only when Go's own heap has grown"
     shares_module = True  # if the program calls C, the module also has C code
 
     def __init__(self, target: Target, engine: Engine, module: Module, directory: Optional[Directory] = None) -> None:
