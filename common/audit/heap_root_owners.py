@@ -37,7 +37,7 @@ def _owners(heap: HeapRoots, holders: Holders, ranges: dict[str, list[Range]]) -
     names = {root.node: root.name for root in heap.roots}
     known: dict[int, int] = {}
     for index, address, size, kind in zip(indices, holders.addresses, holders.sizes, holders.types):
-        name = _GARBAGE
+        name = _FINALIZED if holders.freed and kind >= holders.freed else _GARBAGE
         if kind == NO_ROOT:
             continue
         if not holders.garbage or kind < holders.garbage:

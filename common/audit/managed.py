@@ -15,7 +15,7 @@ from findleaks.engine.dominators import IGNORED, NO_ROOT
 from findleaks.engine.terms import Kind, Totals
 from findleaks.formatting import blocks, number, shorten, size
 from findleaks.runtimes.base import Holders, Runtime, Type
-from findleaks.runtimes.garbage import GARBAGE_NATIVE_BLOCKS, GARBAGE_NATIVE_BYTES, GARBAGE_OBJECTS
+from findleaks.runtimes.garbage import FREED_NATIVE_BYTES, GARBAGE_NATIVE_BLOCKS, GARBAGE_NATIVE_BYTES, GARBAGE_OBJECTS
 from findleaks.session import Session
 from findleaks.value_classes import NamedTuple
 
@@ -93,8 +93,13 @@ class RuntimeHoldings(NamedTuple):
 
     @property
     def garbage_native(self) -> int:
-        """Bytes of native memory that garbage retains."""
+        """Bytes of native memory that garbage retains, without those that a collection frees."""
         return sum(row.type.own.get(GARBAGE_NATIVE_BYTES, 0) for row in self.types)
+
+    @property
+    def freed_native(self) -> int:
+        """Bytes of native memory that garbage retains until its finalizers run."""
+        return sum(row.type.own.get(FREED_NATIVE_BYTES, 0) for row in self.types)
 
     @property
     def is_native_garbage(self) -> bool:
@@ -104,7 +109,7 @@ class RuntimeHoldings(NamedTuple):
         if self.object_bytes > self.held.bytes:
             return False
         top = self.by_native[0]
-        return 2 * top.type.own.get(GARBAGE_NATIVE_BYTES, 0) > top.held.bytes
+        return 2 * sum(top.type.own.get(key, 0) for key in (GARBAGE_NATIVE_BYTES, FREED_NATIVE_BYTES)) > top.held.bytes
 
     @property
     def is_leaked_garbage(self) -> bool:
@@ -142,11 +147,13 @@ class RuntimeHoldings(NamedTuple):
             return f"{words}; one of the {shorten(most.type.name)} objects is reached by {shorten(path, 400)}" if path else words
         top = self.by_native[0]
         unused, lost = top.type.own.get(GARBAGE_NATIVE_BYTES, 0), top.type.own.get(GARBAGE_OBJECTS, 0)
-        total = top.type.objects + (lost if unused else 0)
+        freed = top.type.own.get(FREED_NATIVE_BYTES, 0)
+        total = top.type.objects + (lost if unused or freed else 0)
         verb = "retains" if total == 1 else "retain"
         words = f"{_objects(total)} of {shorten(top.type.name)} {verb} {size(top.held.bytes)}"
         if unused:
             words += f"; {number(lost)} of these are garbage that was not collected yet, and retain {size(unused)}"
+        words += f"; garbage whose finalizers have not run yet retains {size(freed)} of this" if freed else ""
         if self.is_native_garbage and self.runtime.garbage_cause and not self.is_leaked_garbage:
             words += f"; {self.runtime.garbage_cause}"
         chain = self.runtime.reference_chain(top.type.name) if not self.is_native_garbage else ""
@@ -200,12 +207,14 @@ def list_runtime_holdings(
         session.report_progress(f"counting the objects of {runtime.name}", 0.0)
         names, retained = (one.names, next(which)) if one is not None else ((), [])
         first = one.garbage if one is not None and one.garbage else len(names)
-        mine, unused = _sum_by_name(names, retained), _sum_by_name(names[first:], retained[first:])
+        last = one.freed if one is not None and one.freed else len(names)
+        mine, unused = _sum_by_name(names, retained), _sum_by_name(names[first:last], retained[first:last])
+        freed = _sum_by_name(names[last:], retained[last:])
         leaked = _leaked_objects(session, runtime, group) if native else None
         nothing = Totals(0, 0)
         rows = [
             TypeHoldings(
-                _with_garbage(kind, unused.get(kind.name, nothing)),
+                _with_garbage(kind, unused.get(kind.name, nothing), freed.get(kind.name, nothing)),
                 mine.get(kind.name, nothing) if one else None,
                 reported,
                 leaked.get(kind.name, nothing) if leaked is not None else None,
@@ -240,11 +249,12 @@ def _sum_by_name(names: Iterable[str], totals: Iterable[Totals]) -> dict[str, To
     return found
 
 
-def _with_garbage(kind: Type, native: Totals) -> Type:
-    """Add the native memory that garbage of the type retains to the type's counts."""
-    if not native.blocks:
-        return kind
-    return kind._replace(own={**kind.own, GARBAGE_NATIVE_BLOCKS: native.blocks, GARBAGE_NATIVE_BYTES: native.bytes})
+def _with_garbage(kind: Type, native: Totals, freed: Totals) -> Type:
+    """Add the native memory that garbage of the type retains to the type's counts. `freed`: that of
+    garbage with finalizers."""
+    own = {GARBAGE_NATIVE_BLOCKS: native.blocks, GARBAGE_NATIVE_BYTES: native.bytes} if native.blocks else {}
+    own.update({FREED_NATIVE_BYTES: freed.bytes} if freed.blocks else {})
+    return kind._replace(own={**kind.own, **own}) if own else kind
 
 
 def _leaked_objects(session: Session, runtime: Runtime, group: Callable[[str], str]) -> Optional[dict[str, Totals]]:
@@ -283,10 +293,12 @@ def _group_holders(one: Optional[Holders], group: Callable[[str], str]) -> Optio
     merged separately."""
     if one is None or group is str:
         return one
-    numbers: dict[tuple[bool, bool, str], int] = {}
-    first = one.garbage or len(one.names)
+    numbers: dict[tuple[bool, int, str], int] = {}
+    first, last = one.garbage or len(one.names), one.freed or len(one.names)
     owning = {*range(one.owning), *range(first, first + one.owning_garbage)}
-    places = [numbers.setdefault((at not in owning, at >= first, group(name)), len(numbers)) for at, name in enumerate(one.names)]
+    places = [
+        numbers.setdefault((at not in owning, (at >= first) + (at >= last), group(name)), len(numbers)) for at, name in enumerate(one.names)
+    ]
     number = {**dict(enumerate(places)), NO_ROOT: NO_ROOT, IGNORED: IGNORED}.__getitem__
     return one._replace(
         types=array("I", map(number, one.types)),
@@ -294,7 +306,8 @@ def _group_holders(one: Optional[Holders], group: Callable[[str], str]) -> Optio
         blocks=array("I", map(number, one.blocks)),
         owning=sum(not rest and not unused for rest, unused, _ in numbers),
         garbage=sum(not unused for _, unused, _ in numbers) if one.garbage else 0,
-        owning_garbage=sum(not rest and unused for rest, unused, _ in numbers),
+        freed=sum(unused < 2 for _, unused, _ in numbers) if one.freed else 0,
+        owning_garbage=sum(not rest and unused > 0 for rest, unused, _ in numbers),
         owned=[(places[kind], owned) for kind, owned in one.owned],
         data=[(places[kind], owned) for kind, owned in one.data],
     )

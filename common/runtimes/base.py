@@ -89,6 +89,7 @@ class Holders(NamedTuple):
     owned: Sequence[tuple[int, Sequence[int]]] = ()  # type, blocks
     data: Sequence[tuple[int, array[int]]] = ()  # type, blocks ("I")
     garbage: int = 0  # types from this number on stand for garbage; 0: no type does
+    freed: int = 0  # the first type of garbage whose native memory a collection frees; 0: none
     owning_garbage: int = 0  # the first of these types that own memory, like the first `owning`
 
 
@@ -239,9 +240,10 @@ class Runtime:
         and the runtime's functions that allocate what no collector frees; () if unknown."""
         return (), ()
 
-    def allocating_calls(self, is_text: bool) -> Sequence[str]:
+    def allocating_calls(self, is_text: bool, type_name: str = "") -> Sequence[str]:
         """Return the places at which the program may have allocated blocks that no collector frees:
-        "C.CString in main.query (main.go:57)"; () if unknown. `is_text`: whether they have text."""
+        "C.CString in main.query (main.go:57)"; () if unknown. `is_text`: whether they have text.
+        `type_name`: the class of C++ objects that they are, or ""."""
         return ()
 
     def native_classes(self, native: str, about: str, size: int, is_alike: bool = False) -> Sequence[tuple[str, int, int]]:

@@ -22,7 +22,9 @@ class Finding:
     of its resident part (None: unknown). `title` and `cause` ("" if unknown) are sentences,
     `remedies` are suggestions, `commands` are command lines that show more, `facts` are the numbers
     behind it. `of_blocks` is True if its memory consists of blocks of allocators. `members` are the
-    indices of these blocks, if it is unknown to the reader whether they are reachable."""
+    indices of these blocks, if it is unknown to the reader whether they are reachable. `is_idle` is
+    True if the memory may only wait for work, as the connections of a server do: such a finding is
+    ranked by half of its memory."""
 
     kind: str
     bytes: int
@@ -34,10 +36,16 @@ class Finding:
     resident: Optional[int] = None
     of_blocks: bool = False
     members: Sequence[int] = ()
+    is_idle: bool = False
+
+    @property
+    def rank(self) -> int:
+        """Bytes by which findings are sorted; see is_idle."""
+        return self.weight // 2 if self.is_idle else self.weight
 
     @property
     def weight(self) -> int:
-        """Bytes by which findings are ranked: resident bytes, or all bytes if these are unknown."""
+        """Bytes by which findings are compared: resident bytes, or all if these are unknown."""
         return self.bytes if self.resident is None else self.resident
 
     def result(self) -> verdict.Finding:

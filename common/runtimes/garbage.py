@@ -18,6 +18,10 @@ GARBAGE_OBJECTS, GARBAGE_BYTES = "garbage_objects", "garbage_bytes"
 GARBAGE_NATIVE_BLOCKS, GARBAGE_NATIVE_BYTES = "garbage_native_blocks", "garbage_native_bytes"
 """Keys of Type.own: native blocks that only garbage of the type retains, and their bytes."""
 
+FREED_NATIVE_BYTES = "freed_native_bytes"
+"""Key of Type.own: bytes of native blocks that only garbage with finalizers retains. They do not
+count as GARBAGE_NATIVE_BYTES."""
+
 
 def mark_objects(graph: Graph, target: Target) -> Graph:
     """Mark the objects that the graph's roots reach, and classify the others. Returns the graph.

@@ -85,7 +85,7 @@ def find_findings(session: Session, accounting: Accounting, measure: Callable[[S
         *([leaked] if leaked.bytes else []),
         *(unowned if accounting.known else []),
     ]
-    found.sort(key=lambda finding: -finding.weight)
+    found.sort(key=lambda finding: -finding.rank)
     found[:0] = [*crash, *find_deadlocked_threads(session.target)]
     cut_off = list(find_truncation(session))
     found += [leaked] if leaked.kind == "next-to-nothing-lost" else []

@@ -19,8 +19,10 @@ def describe_sources(session: Session, leak: Leak, facts: dict[str, object]) -> 
     """Return a sentence about what may have allocated the blocks of a group, with a space before
     it; "" if unknown. Adds this to `facts`."""
     classes = _describe_classes(session, leak, facts)
-    if classes or leak.type or "module" in facts:
+    if classes or "module" in facts:
         return classes
+    if leak.type:
+        return describe_calls(session, leak, facts)
     return describe_calls(session, leak, facts) or _describe_libraries(session, facts)
 
 
@@ -31,7 +33,12 @@ def list_source_remedies(facts: Mapping[str, object]) -> tuple[str, ...]:
         names = classes["names"]
         of = f"each {shorten(names[0])}" if len(names) == 1 else "each object of these classes"
         return (f"if such objects owned the blocks: close() of {of}, as in try-with-resources",)
-    return ("free each of these blocks with C.free, for example with defer",) if "allocating_calls" in facts else ()
+    calls = facts.get("allocating_calls")
+    if not isinstance(calls, dict):
+        return ()
+    if calls["type"]:
+        return ("call the function of the library that deletes such an object, for example in a method Close",)
+    return ("free each of these blocks with C.free, for example with defer",)
 
 
 def _describe_classes(session: Session, leak: Leak, facts: dict[str, object]) -> str:
@@ -90,11 +97,11 @@ def describe_calls(session: Session, leak: Leak, facts: dict[str, object]) -> st
     """Return a sentence about the places in the program that may have allocated the leaked blocks;
     "" if no place is known. The sentence begins with a space. Adds the places to `facts`."""
     is_text = leak.hint.startswith('"')
-    calls = [(one.name, call) for one in session.runtimes for call in one.allocating_calls(is_text)]
+    calls = [(one.name, call) for one in session.runtimes for call in one.allocating_calls(is_text, leak.type)]
     if not calls:
         return ""
-    facts["allocating_calls"] = {"calls": [call for _, call in calls], "inferred": True}
-    what = "such blocks of text" if is_text else "memory of C"
+    facts["allocating_calls"] = {"calls": [call for _, call in calls], "type": leak.type or None, "inferred": True}
+    what = "such blocks of text" if is_text else f"memory of C{'++' if leak.type else ''}"
     places = join_words([call for _, call in calls])
     them = "one of them" if is_text else "one of them, or another function of C,"
     inferred = f"Inferred: the program does not free all memory that {them} returned."

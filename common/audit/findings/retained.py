@@ -136,7 +136,7 @@ def _describe_managed_objects(
     session: Session, one: RuntimeHoldings, grown: Optional[TopRetainer], named: list[tuple[Owner, Totals]], resident: Optional[int]
 ) -> Finding:
     """Return the finding about managed objects. `named`: the variables that retain them."""
-    is_garbage = one.is_native_garbage and 2 * one.garbage_native > one.held.bytes
+    is_garbage = one.is_native_garbage and 2 * (one.garbage_native + one.freed_native) > one.held.bytes
     title = f"{'Garbage, not collected yet' if is_garbage else 'In use, not leaked'}: {one.sentence()}."
     example = one.example()
     cause, commands, facts = to_sentence(one.cause(example)), ["runtime"], one.result().to_json()

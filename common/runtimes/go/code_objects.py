@@ -17,12 +17,12 @@ from findleaks.engine.contract import Engine
 from findleaks.engine.terms import State
 from findleaks.runtimes.go.code_references import find_references
 from findleaks.runtimes.go.code_types import CodeReader, CodeTypes
-from findleaks.runtimes.go.engine import HEADER, NO_HEADER, NONE, TypeSearch, find_places
+from findleaks.runtimes.go.engine import NONE, TypeSearch, find_places
 from findleaks.runtimes.go.moduledata import Program
 from findleaks.runtimes.go.packages import is_library
 from findleaks.runtimes.go.receivers import Receivers
+from findleaks.runtimes.go.slot_fit import SlotFit
 from findleaks.runtimes.go.span_table import ObjectSpans
-from findleaks.runtimes.go.spans import smaller_sizes
 from findleaks.runtimes.go.stack_roots import StackRoots
 from findleaks.runtimes.go.type_table import TypeNames
 from findleaks.target.base import Piece
@@ -62,7 +62,7 @@ class CodeObjects:
         receivers, most = Receivers(program.types, names, spans.sizes), min(max(_LEAST_CODE, _CODE * untyped), _MOST_CODE)
         self._reader = CodeReader(memory, program, names, self._tables, receivers, most)
         self._variables = list(variables)
-        self._below = smaller_sizes(spans)
+        self._fit = SlotFit(names, spans, has_headers)
         self._closures: dict[int, int] = {}  # by function: the type value of its closures
         self._type_words: dict[int, bool] = {}  # whether words refer to types or itabs
 
@@ -74,9 +74,7 @@ class CodeObjects:
         except CapstoneMissing as error:
             problems.append(f"the types of some objects to which only variables, stacks and closures refer are unknown: {error}")
             return []
-        indices = search.blocks.find_all([address for address, _ in found])[0]
-        pairs = zip(indices, found)
-        return [(index, value) for index, (address, value) in pairs if self._fits(search, index, address, value)]
+        return self._fit.list_possible(search, found)
 
     def _find(self, search: TypeSearch, pieces: Sequence[Piece]) -> Iterator[tuple[int, int]]:
         untyped = [(address, value) for address, value in self._variables if self._is_untyped(search, value)]
@@ -189,23 +187,6 @@ class CodeObjects:
             for place, function in zip(places, array("Q", bytes(data))):
                 if function in self._closures:
                     yield place, self._closures[function]
-
-    def _fits(self, search: TypeSearch, index: int, address: int, value: int) -> bool:
-        """Return whether the object that begins at an address may have this type: its size class
-        and its pointers."""
-        blocks = search.blocks
-        if value == NONE or not 0 <= index < len(blocks) or blocks.state(index) != State.IN_USE or search.type_of(index) != NONE:
-            return False
-        start, room, size = blocks.address(index), blocks.size(index), self._names.size(value)
-        span, pointers = self._spans.at(start), self._names.has_pointers(value)
-        if span is None or not size or (pointers is not None and pointers != span.has_pointers):
-            return False
-        header = HEADER if self._has_headers and span.has_pointers and room > NO_HEADER and not span.large else 0
-        if address != start + header:
-            return False
-        if value & 1 or pointers is None:
-            return size <= room - header
-        return self._below[span.kind >> 1] < size + header <= room
 
     def follow_closures(self, search: TypeSearch, pieces: Sequence[Piece]) -> bool:
         """Give closures of which only the function is known the type of this function's closures.

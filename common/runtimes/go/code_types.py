@@ -27,6 +27,7 @@ from findleaks.runtimes.go.engine import NONE
 from findleaks.runtimes.go.machine_code import ABSOLUTE, CONVENTIONS, NOWHERE, STACK, Convention, Step
 from findleaks.runtimes.go.moduledata import Program
 from findleaks.runtimes.go.offset_tables import OffsetTables
+from findleaks.runtimes.go.path_ends import end_paths
 from findleaks.runtimes.go.pclntab import Function, FunctionTable, find_function
 from findleaks.runtimes.go.receivers import Receivers
 from findleaks.runtimes.go.type_table import TypeNames
@@ -129,7 +130,7 @@ class CodeReader:
         receiver = self._receivers.find(function.name)
         if receiver != NONE and not any(register == 0 for register, _ in arguments):
             arguments = (0, receiver), *arguments
-        steps = list(convention.decode(self._memory.read(start, end - start), start))
+        steps = end_paths(convention.decode(self._memory.read(start, end - start), start), self._tables)
         if any(step.kind == code.UNKNOWN_JUMP for step in steps):
             return _NOTHING
         found = _NOTHING

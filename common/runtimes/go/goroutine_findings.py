@@ -22,10 +22,11 @@ _MOST_TYPES = 3  # types that a sentence names
 
 
 class _Advice(NamedTuple):
-    """`cause`: a sentence, or "". `remedy`: a clause."""
+    """`cause`: a sentence, or "". `remedy`: a clause. `is_idle`: see Finding."""
 
     cause: str
     remedy: str
+    is_idle: bool = False
 
 
 _REASONS = {
@@ -50,13 +51,32 @@ _OBJECTS = {
     "sync.Cond.Wait": "conditions",
     **dict.fromkeys(("sync.Mutex.Lock", "sync.RWMutex.Lock", "sync.RWMutex.RLock"), "locks"),
 }
+# The functions that tell apart what "semacquire" means, and the reasons of later versions of Go.
+_SEMACQUIRE = {
+    "sync.(*WaitGroup).Wait": "sync.WaitGroup.Wait",
+    "sync.(*RWMutex).RLock": "sync.RWMutex.RLock",
+    "sync.(*RWMutex).Lock": "sync.RWMutex.Lock",
+    "sync.(*Mutex).Lock": "sync.Mutex.Lock",
+    "sync.(*Mutex).lockSlow": "sync.Mutex.Lock",
+}
 _ADVICE = _Advice("", "end goroutines that are not needed: close their channel, or cancel their context")
-# Advice by the type of the channel from which the goroutines receive.
+TIMED, SEMAPHORE, FULL = "select with a channel of a timer", "semaphore", "full buffer"
+"""Kinds of waits that describe_goroutines explains."""
+# Advice by the type of the channel from which the goroutines receive, or by the kind of the wait.
 _CHANNELS = {
+    TIMED: _Advice(
+        "One of the channels of the select is that of a ticker or timer.",
+        "end each goroutine that is not needed: close another channel of its select, or cancel its context, and stop its ticker or timer",
+    ),
+    SEMAPHORE: _Advice(
+        "The buffer of the channel is full. Its elements have no bytes, so the channel may be a semaphore.",
+        "receive from the channel on every path after the send, for example with defer",
+    ),
+    FULL: _Advice("The buffer of the channel is full.", "receive from the channel: a larger buffer only delays this"),
     "chan time.Time": _Advice(
         "The channel is that of a ticker or timer. Nothing closes it, not even Stop.",
         "end the loop of each goroutine with a second channel or a context, and stop its ticker or timer",
-    )
+    ),
 }
 _CONNECTION = _Advice(
     "Each reads a connection of an http.Transport. The connection waits for a response, or is idle.",
@@ -81,6 +101,7 @@ _FUNCTIONS = {
     ("net/http.(*conn).serve", "IO wait"): _Advice(
         "Each serves a connection whose client sends no request.",
         "set IdleTimeout and ReadTimeout of http.Server, and close connections of clients",
+        is_idle=True,
     ),
 }
 
@@ -100,7 +121,7 @@ _WAITING = {
     **dict.fromkeys(_http2("ClientConn).readLoop"), _CONNECTION),
     **dict.fromkeys(
         _http2("serverConn).serve"),
-        _Advice("Each serves a connection of HTTP/2.", "set IdleTimeout of http.Server, and close connections of clients"),
+        _Advice("Each serves a connection of HTTP/2.", "set IdleTimeout of http.Server, and close connections of clients", is_idle=True),
     ),
     **dict.fromkeys(
         _http2("serverConn).writeDataFromHandler"),
@@ -154,6 +175,13 @@ _COMPANIONS = {
 def _function(group: UserThreadGroup) -> str:
     frame = find_own_frame(group.frames)
     return frame.short_name() if frame is not None else ""
+
+
+def _find_reason(group: UserThreadGroup) -> str:
+    """Return the reason of the wait as the newest versions of Go name it."""
+    if group.first.reason != "semacquire":
+        return group.first.reason
+    return next((_SEMACQUIRE[one.function] for one in group.frames if one.function in _SEMACQUIRE), group.first.reason)
 
 
 def _find_waiter(group: UserThreadGroup) -> Optional[_Advice]:
@@ -212,13 +240,15 @@ def describe_goroutines(
 ) -> Finding:
     """Return the finding about a group. `threads`: the result of `with_companions`. `retained`:
     what is reachable only from these. `blocked`: goroutines that are blocked for good; None:
-    unknown. `channel`: the type of the channel from which the goroutines receive, or "".
+    unknown. `channel`: the type of the channel from which the goroutines receive, TIMED, SEMAPHORE,
+    FULL, or "".
     `locks`: the result of deadlocks.describe_holders."""
     count, frame, creator = len(group.threads), find_own_frame(group.frames), group.first.creator
     function, reason = _function(group), group.first.reason
     forever = sum(one.number in blocked for one in group.threads) if blocked is not None else None
     known = _FUNCTIONS.get((function, reason)) or _find_advice(group, _WAITING) or _find_waiter(group)
-    known = known or _CHANNELS.get(channel) or _REASONS.get(reason)
+    awaited = _find_reason(group)
+    known = known or _CHANNELS.get(channel) or _REASONS.get(awaited)
     advice = known or _find_advice(group, _CALLERS) or _ADVICE
     place = f" ({shorten(frame.place())})" if frame is not None and frame.line else ""
     state = "are blocked for good" if forever == count else "wait"
@@ -229,7 +259,7 @@ def describe_goroutines(
     sentences = [advice.cause] if advice.cause else []
     if forever and not advice.cause and not locks[1]:
         who = "They" if forever == count else f"{number(forever)} of them"
-        what = _OBJECTS.get(reason, "channels")
+        what = _OBJECTS.get(awaited, "channels")
         why = f"nothing else can reach the {what} for which they wait"
         if reason == "select":
             why = "the channels for which they wait are nil, or nothing else can reach them"
@@ -267,4 +297,5 @@ def describe_goroutines(
         cause = cause.replace(plural, singular)
     commands = ("stacks", "runtime --only go")
     present = stacks + resident if resident is not None else None
-    return Finding("goroutines", stacks + held.bytes, title, cause, (REMEDY if locks[1] else advice.remedy,), commands, facts, present)
+    remedies = (REMEDY if locks[1] else advice.remedy,)
+    return Finding("goroutines", stacks + held.bytes, title, cause, remedies, commands, facts, present, is_idle=advice.is_idle)

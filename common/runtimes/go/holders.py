@@ -41,15 +41,17 @@ def _find_slots(objects: HeapObjects, engine: Engine, native: Sequence[Range], s
 def find_holders(objects: HeapObjects, engine: Engine, graph: Graph, native: Sequence[Range]) -> Holders:
     """Return the objects with a word that points into `native`, the allocators' heaps.
 
-    The result has a type for the live objects of each Go type, and then a type for the garbage of
-    each Go type. An object with a finalizer counts as live: the finalizer may free what the object
-    refers to."""
+    The result has a type for the live objects of each Go type, then a type for the garbage of each
+    Go type, and then one for garbage with finalizers: a finalizer may free what the object refers
+    to."""
     indices, columns = _find_slots(objects, engine, native, State.IN_USE)
     names = objects.names
     titles = [*(names.title(value) for value in range(2 * len(names.names))), UNTYPED]
     count, finalized, types = len(titles), objects.finalized, array("I")
     for index, address in zip(indices, columns.address):
         value = objects.type_value(index)
-        is_garbage = graph.kind(index) in GARBAGE and range_at(finalized, address) is None
-        types.append((value if value != NONE else count - 1) + (count if is_garbage else 0))
-    return Holders(array("Q", columns.address), array("Q", columns.size), types, [*titles, *titles], garbage=count)
+        section = 0
+        if graph.kind(index) in GARBAGE:
+            section = 1 if range_at(finalized, address) is None else 2
+        types.append((value if value != NONE else count - 1) + section * count)
+    return Holders(array("Q", columns.address), array("Q", columns.size), types, titles * 3, garbage=count, freed=2 * count)

@@ -37,11 +37,11 @@ from findleaks.runtimes.go.root_groups import group_goroutines
 from findleaks.runtimes.go.sliced_arrays import find_sliced_arrays, find_unused_elements
 from findleaks.runtimes.go.span_table import Span
 from findleaks.runtimes.go.stack_roots import StackRoots, list_used_stacks, live_stacks
+from findleaks.runtimes.go.unused_memory import find_free_memory, find_unused_memory
 from findleaks.runtimes.go.verdict_findings import (
     TIMERS,
     add_remedy,
     add_site,
-    find_free_memory,
     find_queued_finalizers,
     find_small_retainer,
     find_sparse_maps,
@@ -59,11 +59,11 @@ from findleaks.unwind.frames import Frame, Unwinder
 class Go(Runtime):
     """The Go runtime: its heap, counters, goroutines."""
 
-    name = "Go"
-    user_thread = "goroutine"
+    name, user_thread = "Go", "goroutine"
     names_roots = reports_objects = True
     maps_unreferenced_memory = True  # the page allocator computes the addresses of its bitmaps
     garbage_remedy = "free it before the last reference is dropped, or with runtime.AddCleanup: Go's collector does not free memory of C"
+    garbage_cause = "Go's collector does not know the size of native memory, and runs only when Go's own heap has grown"
     shares_module = True  # if the program calls C, the module also has C code
 
     def __init__(self, target: Target, engine: Engine, module: Module, directory: Optional[Directory] = None) -> None:
@@ -338,8 +338,8 @@ class Go(Runtime):
     def remedies(self, type_name: str) -> Sequence[str]:
         return (FREE,)
 
-    def allocating_calls(self, is_text: bool) -> Sequence[str]:
-        return list_allocating_calls(self._target, self.goroutines.tables, is_text) if self.goroutines is not None else ()
+    def allocating_calls(self, is_text: bool, type_name: str = "") -> Sequence[str]:
+        return list_allocating_calls(self._target, self.goroutines.tables, is_text, type_name) if self.goroutines is not None else ()
 
     @property
     def _known_heap(self) -> Optional[GoHeap]:
@@ -357,10 +357,9 @@ class Go(Runtime):
         found += find_mappings(self._memory, self._objects, self._engine, self._graph, *self._other_memory())
         maps, live = [*find_sparse_maps(self._target, self._objects, self._object_graph)], sum(one.bytes for one in self._types)
         about = self._memory, self._objects, self._engine, self._object_graph, live
-        arrays = [*find_sliced_arrays(*about), *find_unused_elements(*about)]
-        found += [*maps, *arrays]
-        known = [*many, *maps, *arrays]
-        about_live = self._object_graph, self.name, self._types, known
+        known = [*maps, *find_sliced_arrays(*about), *find_unused_elements(*about)]
+        found += known
+        about_live = self._object_graph, self.name, self._types, [*many, *known]
         held = list(find_retainer(*about_live))
         is_other = bool(held) and held[0].facts["type"] not in TIMERS
         queued = [*find_queued_finalizers(self._object_graph, 0 if is_other else live, self._user_threads, self._objects)]
@@ -369,6 +368,7 @@ class Go(Runtime):
             held = [*timers, *(one for one in queued if 2 * one.bytes >= live), *cycles] or held
         held = held or [*find_large_types(*about_live)] or [*find_small_retainer(*about_live)]
         held += [one for one in queued if one not in held]
+        found += find_unused_memory(self._objects, self._object_graph, self._types, self.mem_stats)
         return [*found, *(add_site(add_remedy(one), self._sites) for one in held)]
 
     def _other_memory(self) -> tuple[list[Range], NativeMemory]:

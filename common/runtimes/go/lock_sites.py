@@ -24,6 +24,7 @@ from findleaks.disasm.functions import instructions_at
 from findleaks.disasm.instruction import NONE, Instruction
 from findleaks.disasm.registers import RAX, RDX, RIP, RSP
 from findleaks.runtimes.go.deferred_closures import is_deferred, list_slots
+from findleaks.runtimes.go.path_ends import FATAL
 from findleaks.runtimes.go.pclntab import FunctionTable
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Target
@@ -46,9 +47,6 @@ _SLOW = {
     "sync.(*RWMutex).rUnlockSlow": ("xadd", "RW", "RUnlock"),
 }
 """Functions that inlined methods call: the atomic instruction before the call, and the method."""
-
-_FATAL = re.compile(r"runtime\.(?:gopanic|goPanic\w+|panic\w*|throw|fatal|fatalthrow)$")
-"""Functions that never return."""
 
 _ENDS = ("ret", "ud2", "int3")
 DEFERRED = "runtime.deferreturn"
@@ -357,7 +355,7 @@ def _name_called(table: FunctionTable, one: Instruction) -> str:
 
 
 def _never_returns(table: FunctionTable, one: Instruction) -> bool:
-    return _FATAL.match(_name_called(table, one)) is not None
+    return FATAL.match(_name_called(table, one)) is not None
 
 
 def _has_lock(table: FunctionTable, code: bytes, start: int) -> bool:

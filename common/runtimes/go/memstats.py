@@ -193,6 +193,7 @@ def _pacer(variables: Sequence[tuple[int, array[int]]], counters: dict[str, Coun
 def _is_goal(words: Sequence[int], at: int) -> bool:
     """Return whether the three words from index `at` look like GOGC, GOMEMLIMIT, heapMinimum."""
     percent = decode_signed(words[at] & 0xFFFFFFFF, 32)
-    minimum = (4 << 20) * percent // 100 if percent >= 0 else 4 << 20
+    # If GOGC is off, the multiplication by -1 wraps (setGCPercent).
+    minimum = ((4 << 20) * percent & (1 << 64) - 1) // 100
     is_percent = percent == -1 or (words[at] >> 32 == 0 and 0 <= percent < 1 << 20)
     return is_percent and words[at + 2] == minimum and 0 < words[at + 1] <= _NO_LIMIT

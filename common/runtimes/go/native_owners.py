@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
@@ -77,10 +77,11 @@ class NativeOwners:
                 yield 8 * at, found[2]
 
 
-def list_allocating_calls(target: Target, tables: Sequence[FunctionTable], is_text: bool) -> list[str]:
+def list_allocating_calls(target: Target, tables: Sequence[FunctionTable], is_text: bool, type_name: str) -> list[str]:
     """Return the calls of the program that may have allocated native memory, such as "C.CString in
     main.query (main.go:57)": at most three, functions that certainly allocate first. If `is_text`,
-    return only those that make strings, otherwise only others, if there are any."""
+    return only those that make strings, otherwise only others, if there are any. `type_name`: the
+    class of C++ objects, which only functions of the program's C code create; or ""."""
     found: dict[tuple[str, str], str] = {}
     for table in tables:
         stubs = table.entries_named(_STUB)
@@ -90,9 +91,21 @@ def list_allocating_calls(target: Target, tables: Sequence[FunctionTable], is_te
                 name, caller = called
                 where = SourcePlace(caller.function, caller.file, caller.line).short()
                 found.setdefault((name, caller.function), f"C.{name} in {caller.function} ({where})")
-    if any((name in _STRINGS) == is_text for name, _ in found):
-        found = {key: text for key, text in found.items() if (key[0] in _STRINGS) == is_text}
-    return [found[key] for key in sorted(found, key=_rank)][:_MOST_CALLS]
+    return [text for _, text in sorted(choose_calls(found, is_text, type_name).items(), key=lambda one: _rank(one[0]))][:_MOST_CALLS]
+
+
+def choose_calls(found: Mapping[tuple[str, str], str], is_text: bool, type_name: str) -> Mapping[tuple[str, str], str]:
+    """Return those of some calls that may have allocated blocks with text, or C++ objects of a
+    class, or other blocks. Keys: the C function, and the caller."""
+    if not type_name:
+        alike = {key: text for key, text in found.items() if (key[0] in _STRINGS) == is_text}
+        return alike or found
+    others = {key: text for key, text in found.items() if key[0] not in _ALLOCATING}
+    word = type_name.partition("<")[0].rpartition("::")[2].lower()
+    flat = {key: key[0].replace("_", "").lower() for key in others}
+    named = {key: text for key, text in others.items() if word in flat[key]}
+    # "parser_run" contains "parse", but does not create a Parser.
+    return {key: text for key, text in named.items() if _MAKING.search(flat[key].replace(word, ""))} or named or others
 
 
 def _name_call(places: Sequence[Place], stub: str) -> Optional[tuple[str, Place]]:

@@ -39,10 +39,12 @@ from findleaks.runtimes.go.moduledata import Program
 from findleaks.runtimes.go.object_totals import ObjectType, Retained
 from findleaks.runtimes.go.pointer_maps import PointerMaps
 from findleaks.runtimes.go.processors import Processors, find_timer_lists
+from findleaks.runtimes.go.sent_values import find_sent_objects
 from findleaks.runtimes.go.shapes import ShapeReader
+from findleaks.runtimes.go.slot_fit import SlotFit
 from findleaks.runtimes.go.span_table import ObjectSpan, ObjectSpans
 from findleaks.runtimes.go.spans import SpecialRecords, build_blocks, joined_ranges, page_classes, read_spans, read_specials, smaller_sizes
-from findleaks.runtimes.go.special_objects import find_special_objects
+from findleaks.runtimes.go.special_objects import find_finalized_objects, find_special_objects
 from findleaks.runtimes.go.stack_roots import StackRoots
 from findleaks.runtimes.go.type_addresses import TypeAddresses
 from findleaks.runtimes.go.type_table import TypeNames
@@ -127,7 +129,10 @@ class HeapObjects:
         known = self.names.register(addresses)
         known_objects = [(one.address, self.names.map_value(one.type)) for one in self.variable_maps if one.type]
         known_objects += [(one.contents, self.names.map_contents_value(one.type)) for one in self.stack_maps if one.type]
-        known_objects += ShapeReader(self._memory, self._engine, self._program, self.names, self.blocks, spans, self.stacks).read()
+        shapes = ShapeReader(self._memory, self._engine, self._program, self.names, self.blocks, spans, self.stacks)
+        known_objects += shapes.read()
+        sent = list(find_sent_objects(self._memory, self._engine, self._program.types, self.names, shapes.waits))
+        sent += find_finalized_objects(self.records, self._program.types, self.names)
         structure = self._program.types.find("runtime.g")
         if structure is not None:
             known_objects += zip(self.stacks.structures, repeat(self.names.value(structure)))
@@ -156,6 +161,8 @@ class HeapObjects:
         for index, (_, value) in zip(self.blocks.find_all([start for start, _ in known_objects])[0], known_objects):
             if value != NONE and index < len(self.blocks) and self.blocks.state(index) == State.IN_USE:
                 search.add(index, value)
+        for index, value in SlotFit(self.names, spans, self.has_headers).list_possible(search, sent) if sent else ():
+            search.add(index, value)
         while not search.run(self._engine, pieces, _SLICE):
             self._check()
         search = self._follow_code(search, pieces)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from itertools import chain, islice
 from typing import Optional
 
@@ -81,7 +82,7 @@ class ShapeReader:
         offset = self._types.offset(one.address, "elemtype") if one is not None else None
         if one is None or offset is None or offset % 8 or not 32 <= offset < one.size:
             return
-        awaited = array("Q", sorted(set(self._awaited_channels())))
+        awaited = array("Q", sorted({channel for _, channel in self.waits}))
         for places in (self._places(one.size), awaited):
             yield from self._check_channels(places, self._columns(places, offset // 8 + 1))
 
@@ -100,8 +101,13 @@ class ShapeReader:
             if used <= room < _MAX_BUFFER and (buffer if room else buffer == place + 16):
                 yield place, values[elem]
 
-    def _awaited_channels(self) -> Iterator[int]:
-        """Yield the addresses of channels for which goroutines wait."""
+    @cached_property
+    def waits(self) -> list[tuple[int, int]]:
+        """The addresses of the record (sudog) and of the channel, for each channel for which a
+        goroutine waits."""
+        return list(self._list_waits())
+
+    def _list_waits(self) -> Iterator[tuple[int, int]]:
         g, record = self._types.find("runtime.g"), self._types.find("runtime.sudog")
         if g is None or record is None:
             return
@@ -119,7 +125,8 @@ class ShapeReader:
                 return
             pointers, others = (self._words_at([one + channel + at for one in records]) for at in (0, 8))
             indices = self._blocks.find_all(pointers)[0]
-            yield from (other if index == NO_BLOCK else one for one, other, index in zip(pointers, others, indices))
+            channels = (other if index == NO_BLOCK else one for one, other, index in zip(pointers, others, indices))
+            yield from zip(records, channels)
             found = self._words_at([one + following for one in records])
 
     def _words_at(self, addresses: Sequence[int]) -> Sequence[int]:

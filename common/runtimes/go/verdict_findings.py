@@ -13,11 +13,10 @@ from findleaks.engine.dominators import root_node
 from findleaks.engine.terms import Totals
 from findleaks.formatting import format_amount, format_count, number, shorten, size, some
 from findleaks.runtimes.absent_memory import find_resident_bytes
-from findleaks.runtimes.base import Part, Site, Type, UserThread
+from findleaks.runtimes.base import Site, Type, UserThread
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.go.goroutines import CLEANUP_LOOP, FINALIZER_LOOPS
 from findleaks.runtimes.go.maps import HEAD, GoMap
-from findleaks.runtimes.go.memstats import MemStats
 from findleaks.runtimes.go.object_graph import GoGraph
 from findleaks.runtimes.go.objects import HeapObjects
 from findleaks.runtimes.go.packages import find_own_frame, is_library
@@ -53,29 +52,6 @@ _LEAST_HELD = 1 << 20  # bytes of live objects for a finding about what retains 
 _MANY_QUEUED = 1000  # finalizers that have not run, although the goroutine that runs them waits
 _PART_ALLOCATED = 4  # a site that allocated 1 / this of the live objects is named
 _PART_CALLED = 16  # a function is named if its closures are 1 / this of the retained objects
-_LEAST_FREE, _PART_FREE = 8 << 20, 10  # bytes, and 1 / this of the heap, that are reported
-
-
-def find_free_memory(target: Target, stats: Optional[MemStats], parts: Sequence[Part]) -> Iterator[Finding]:
-    """Yield one finding, if Go's heap has much free memory that was not returned to the kernel."""
-    if stats is None:
-        return
-    idle, released, mapped = stats.value("HeapIdle"), stats.value("HeapReleased"), stats.value("HeapSys")
-    kept = idle - released
-    if kept < _LEAST_FREE or kept * _PART_FREE < mapped - released:
-        return
-    free = [part for whole in parts for part in whole.parts if part.name == "free pages"]
-    counts = [target.resident(start, end) for part in free for start, end in part.ranges]
-    present = sum(count for count in counts if count is not None)
-    resident = None if any(count is None for count in counts) else min(present, kept)
-    title = f"Not a leak: Go keeps {size(kept)} of free memory that it has not returned to the kernel."
-    rate = "" if stats.percent is None else f" GOGC is {'off' if stats.percent < 0 else stats.percent},"
-    limit = "" if stats.limit is None else f" GOMEMLIMIT is {size(stats.limit) if stats.limit else 'not set'}."
-    cause = f"Of {size(idle)} of idle spans, {size(released)} are returned.{rate}{limit}".rstrip(",")
-    cause = cause if cause.endswith(".") else f"{cause}."
-    remedies = ("debug.FreeOSMemory(), which returns it at once", "GOMEMLIMIT, with which Go returns memory earlier near the limit")
-    facts: dict[str, object] = {"HeapIdle": idle, "HeapReleased": released, "HeapInuse": stats.value("HeapInuse")}
-    yield Finding("go-free-memory", kept, title, cause, remedies, ("runtime --only go",), facts, resident)
 
 
 def find_sparse_maps(target: Target, objects: HeapObjects, graph: GoGraph) -> Iterator[Finding]:

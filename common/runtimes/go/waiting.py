@@ -10,7 +10,7 @@ from findleaks.engine.contract import Engine, Graph
 from findleaks.runtimes.base import UserThread
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.go.deadlocks import LockHolder, describe_holders, find_lock_holders, waits_for_lock
-from findleaks.runtimes.go.goroutine_findings import describe_goroutines, large_groups, with_companions
+from findleaks.runtimes.go.goroutine_findings import FULL, SEMAPHORE, TIMED, describe_goroutines, large_groups, with_companions
 from findleaks.runtimes.go.goroutines import Goroutines
 from findleaks.runtimes.go.object_graph import GoGraph
 from findleaks.runtimes.go.object_totals import Retained
@@ -62,9 +62,25 @@ def _find_lock_holders(heap: GoHeap, threads: Sequence[UserThread]) -> dict[int,
 
 
 def _channel_of(heap: Optional[GoHeap], one: UserThread) -> str:
-    """Return the type of the channel from which a goroutine receives; "" if it is unknown."""
-    if one.reason != "chan receive" or heap is None:
+    """Return the type of the channel from which a goroutine receives, or the kind of its wait for
+    channels (TIMED, SEMAPHORE, FULL); "" if nothing is known."""
+    if one.reason not in ("chan receive", "chan send", "select") or heap is None:
         return ""
     waits = WaitReader(heap.memory, heap.engine, heap.types, heap.objects).read([one], heap.goroutines.structures)
     indices = [index for wait in waits.values() for index in object_indices(heap.objects, wait) or ()]
-    return heap.objects.title_at(indices[0]) if len(indices) == 1 else ""
+    titles = [heap.objects.title_at(index) for index in indices]
+    if one.reason == "select":
+        return TIMED if "chan time.Time" in titles else ""
+    if len(indices) != 1:
+        return ""
+    return titles[0] if one.reason == "chan receive" else _describe_buffer(heap, heap.objects.blocks.address(indices[0]))
+
+
+def _describe_buffer(heap: GoHeap, channel: int) -> str:
+    """Return the kind of the wait of a goroutine that sends to a channel."""
+    structure = heap.types.find("runtime.hchan")
+    offsets = [heap.types.offset(structure, name) for name in ("qcount", "dataqsiz", "elemsize")] if structure is not None else []
+    data = heap.memory.words(channel, 4)
+    if data is None or offsets != [0, 8, 24] or not data[1] or data[0] != data[1]:
+        return ""
+    return SEMAPHORE if not data[3] & 0xFFFF else FULL
