@@ -28,7 +28,8 @@ _MEANINGS = {
     "multipleinheritance": "are referenced at the part of a base class (multipleinheritance)",
 }
 _COUNTED = "begin with a number that can be an element count (newarray) and are referenced behind it"
-"""Instead of the meaning of newarray, if the elements do not show that it is `new T[n]`."""
+"""This text replaces the meaning of newarray if the elements do not show that the block is from
+`new T[n]`."""
 
 STRUCTURES = {
     Structure.HASHBROWN: ("hashbrown", "hash table", "of Rust (HashMap, HashSet)"),

@@ -42,7 +42,7 @@ def _clause(one: Survivors) -> str:
         came, when = one.since, "made since the first sample"
     if came.part is None or came.made.blocks.value < MIN_SEEN:
         return ""
-    return f"Of the {one.size:,}-byte blocks {when}, {percent(came.part)} are still there."
+    return f"Of the {one.size:,}-byte blocks {when}, {percent(came.part)} are still in use."
 
 
 def percent(part: Estimate) -> str:

@@ -200,8 +200,8 @@ class DebugFile:
             raise LookupError(offset)
         unit = part.info.get_CU_at(part.starts[index])
         if part is self._parts[1] and not unit.has_top_DIE():
-            # pyelftools parses it like a unit of .debug_info, whose header does not have the last
-            # two fields.
+            # pyelftools parses this unit like one of .debug_info, whose header does not have the
+            # last two fields.
             unit.cu_die_offset = part.starts[index] + (23 if unit.dwarf_format() == 32 else 39)
         unit.get_top_DIE()
         return unit

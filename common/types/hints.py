@@ -124,7 +124,7 @@ class Hints:
 
     def warnings(self) -> Iterator[str]:
         """Yield a sentence for each hint that other types, or the block's content, contradict. Call
-        this after types have spread."""
+        this after types have been propagated."""
         search = self._search
         for index, (spec, hint) in self._claimed.items():
             if search.heap.claims[index] & DISPUTED:

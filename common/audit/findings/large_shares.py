@@ -212,8 +212,8 @@ class _MappingReferrers(NamedTuple):
 
 
 def _find_referrers(session: Session, mappings: Sequence[Region]) -> Optional[_MappingReferrers]:
-    """Describe the managed objects of the most frequent type that refer to mappings. Returns None
-    if no objects refer to them."""
+    """Describe the managed objects that refer to mappings: those of the most frequent type among
+    them. Returns None if there are none."""
     ranges = merge_ranges(Range(one.start, one.end) for one in mappings)
     for runtime in session.runtimes:
         graph = runtime.object_graph()

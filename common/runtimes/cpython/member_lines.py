@@ -21,8 +21,8 @@ from findleaks.runtimes.cpython.types import HEAP_TYPE, INLINE_VALUES, MANAGED_D
 from findleaks.runtimes.cpython.variables import SPLIT, Table, items, table
 
 _LIST_ITEMS, _TABLE, _VALUES = 3, 4, 5  # words of a list and of a dictionary with their storage
-# Words of a set: its mask, the pointer to its table, and the table of a small set, which still has
-# remains if the set has become larger.
+# Words of a set: its mask, the pointer to its table, and the table of a small set, which still
+# contains old entries if the set has become larger.
 _SET_MASK, _SET_TABLE, _SMALL_TABLE = 4, 5, range(8, 24)
 _DEQUE_BLOCK, _DEQUE_LINKS = 66, (0, 65)  # words of a block of a deque, and its links
 _DEQUE_ENDS = (3, 4)  # words of a deque with its first and its last block

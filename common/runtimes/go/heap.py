@@ -60,7 +60,7 @@ OFTEN = 1 << 14  # spans between two checks for the user's interrupt
 
 
 class Arena(NamedTuple):
-    """An arena.
+    """One arena of Go's heap.
 
     `entry` is the address of its heapArena. `spans` has the mspan of each page, 0 for none.
     `starts` has a bit for each page, set if a span of objects begins there (pageInUse)."""

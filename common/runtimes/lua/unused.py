@@ -55,8 +55,9 @@ EXCLUSIONS: Sequence[Exclusion] = (
     Exclusion(1 << 0 | 1 << 3 | 1 << 13),
     Exclusion(1 << 1 | 1 << 4 | 3 << 10),
 )
-"""Words of objects that are no references. The address of the next object belongs to a list of all
-objects. From a global_State, all objects can be reached; its block is a root."""
+"""Words of objects that do not count as references. The address of the next object does not count,
+because it belongs to a list of all objects. From a global_State, all objects can be reached; its
+block is a root."""
 THREAD_PATTERNS = {"5.1": 7, "5.2": 8, "5.3": 9, "5.4": 9}
 
 

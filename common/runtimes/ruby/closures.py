@@ -101,7 +101,8 @@ class Closures:
 
 
 def read_environment(memory: Memory, address: int) -> Optional[Environment]:
-    """Return the environment of which a Proc contains this address; None if there is none.
+    """Return the environment at `address`, which is the address that a Proc contains; None if
+    there is none.
 
     At `address - 8` there are three words: outer environment, flags, address of the imemo_env. The
     imemo_env is {flags, instruction sequence, `address`, address of the first variable, …}."""

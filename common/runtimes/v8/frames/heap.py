@@ -74,8 +74,9 @@ class FrameHeap:
         return major, minor
 
     def _type(self, word: int) -> Optional[tuple[int, int]]:
-        """Return the map and the instance type of the object at a tagged address; None if it is no
-        object. Its map may be one of a native context whose map of maps is not known yet."""
+        """Return the map and the instance type of the object at a tagged address; None if it is not
+        an object. The object's map (its hidden class) may belong to a native context whose map of
+        maps is not known yet."""
         first = self.memory.word(word - TAG) if word & TAG_MASK == TAG else None
         data = self.maps.data(first) if first is not None else None
         if first is not None and data is None and self.maps.add_meta(first):
