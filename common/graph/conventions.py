@@ -99,7 +99,7 @@ HeuristicMatcher = Callable[[int, int, int], Heuristic]
 
 ArrayTest = Callable[[int, int], bool]
 """(address, usable size) -> whether the elements of `new T[n]` follow the number in the first word.
-A number that can be the count of elements is no evidence: reference counts, kinds and lengths in C
+A number that can be the count of elements is not evidence: reference counts, kinds and lengths in C
 programs look the same."""
 
 

@@ -25,7 +25,7 @@
 #define KEYS UINT32_C(0x20000000)  /* the keys of a dictionary: see find_keys */
 #define SET UINT32_C(0x10000000)   /* the table of a set */
 #define DISPUTED UINT32_MAX
-#define OLD_VALUES (PREFIX | 64u) /* values up to 3.10; 64 is no possible prefix */
+#define OLD_VALUES (PREFIX | 64u) /* values up to 3.10; 64 is not a possible prefix */
 #define MOST_PREFIX 64u
 #define MOST_ITEMS (SET - 4u)      /* of a list, whose claim must be less than SET */
 #define SAMPLED 4u /* items checked at both ends of a list */
@@ -39,7 +39,7 @@
 /* Number of the word of a type that refers to the keys that its objects share (ht_cached_keys). The
  * reference count is word 0. In 3.12 and 3.13, it is the next word. */
 #define SHARED_KEYS 109u
-#define WANTED 254u                   /* in `heads`; this and larger numbers are no patterns */
+#define WANTED 254u                   /* in `heads`; this and larger numbers are not patterns */
 
 /* Return the block that contains this address, and its start; NONE if there is none. */
 static uint32_t holder(const blocks *b, uint64_t address, uint64_t *start) {

@@ -48,7 +48,7 @@ ELEMENT = range(8, MSPAN - 1)
 STATE_BEFORE = 5
 OBJECTS, MANUAL = 1, 2  # mSpanInUse; mSpanManual: stacks, and some of the collector's buffers
 
-LARGEST = 1 << 40  # a region that is larger is no part of the heap, but the shadow of a sanitizer
+LARGEST = 1 << 40  # a region that is larger is not part of the heap, but the shadow of a sanitizer
 
 MAX_SLOTS = 1 << 16  # maximum number of addresses tried as the start of an arena
 # Maximum number of entries read of possible tables: a hostile core may have many tables.

@@ -350,7 +350,7 @@ class Objects:
 
     def reference(self, place: int) -> int:
         """Return the address of the object to which the value at `place` refers. Return 0 if the
-        value is no object: its first word can be stale."""
+        value is not an object: its first word can be stale."""
         words = self._memory.words(place, 2) or (0, 0)
         return words[0] if words[1] & 15 >= STRING or self._target.arch.byteorder == "big" else 0
 

@@ -132,7 +132,7 @@ class Census:
 
     def _read_strings(self, values: Values, buffers: Sequence[int]) -> None:
         """Leave out the unused ends of strings. The third word of a body is the length. Extensions
-        store structures in values that have memory for characters but are no strings. Operations,
+        store structures in values that have memory for characters but are not strings. Operations,
         variables and numbers contain no structures: the memory after them has the previous content
         of the block."""
         self._leave_out_numbers(values, buffers)
