@@ -121,9 +121,9 @@ def _convention(one: Convention, word: int) -> str:
     if one.heuristic:
         return _MEANINGS[one.heuristic]
     if one.offset < word:
-        return f"are referenced {number(one.offset)} B behind their start: by tagged pointers, or behind a header that the program added"
+        return f"are referenced {number(one.offset)} B after their start: by tagged pointers, or after a header that the program added"
     if one.sizes:
-        return f"are referenced {number(one.offset)} B behind their start: behind a header that the program added, or at a link inside"
+        return f"are referenced {number(one.offset)} B after their start: after a header that the program added, or at a link inside"
     return f"have a header of {number(one.offset)} B that the program added"
 
 

@@ -47,7 +47,7 @@ TRACK_SECONDS = 30
 """Number of seconds in the suggested `track` command."""
 
 
-def is_next_to_nothing(leaked: int, in_use: int) -> bool:
+def is_negligible(leaked: int, in_use: int) -> bool:
     """Return whether the leaked bytes are negligible: less than 64 KiB, and less than a thousandth
     of the bytes in use."""
     return leaked < _NEXT_TO_NOTHING and 1000 * leaked < in_use

@@ -11,7 +11,7 @@ from findleaks.audit.in_flight import format_in_flight
 from findleaks.audit.leak_groups import (
     Leak,
     describe_leak,
-    is_next_to_nothing,
+    is_negligible,
     select_usable_commands,
     suggest_about,
     suggest_track,
@@ -74,7 +74,7 @@ def _are_small(session: Session) -> bool:
     leaked = sum(session.graph().totals(kind).bytes for kind in (Kind.DEFINITE, Kind.INDIRECT, Kind.POSSIBLE))
     in_use = session.directory.blocks.totals(State.IN_USE).bytes
     managed = sum(part.bytes for runtime in session.runtimes for part in runtime.parts() if not part.inside)
-    return leaked < SMALL * max(in_use, managed) if session.runtimes else is_next_to_nothing(leaked, in_use)
+    return leaked < SMALL * max(in_use, managed) if session.runtimes else is_negligible(leaked, in_use)
 
 
 def opening(session: Session, found: Leaks, width: int, invocation: Invocation) -> Generator[str, None, bool]:

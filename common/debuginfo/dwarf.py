@@ -217,7 +217,8 @@ class DebugFile:
     def walk(self, unit: Unit, at: int, past: Optional[int] = None) -> Iterator[DIE]:
         """Yield the unit's entries in order from `at` on, including the null entries that end
         siblings.
-        If siblings are linked, descendants that end before `past` are skipped (None: all are)."""
+        If entries refer to their siblings (DW_AT_sibling), descendants that end before `past` are
+        skipped; if `past` is None, all are."""
         while at < unit.cu_offset + unit.size:
             die = self.entry(unit, at)
             yield die

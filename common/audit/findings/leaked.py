@@ -15,7 +15,7 @@ from findleaks.audit.interior_heads import find_largest_head
 from findleaks.audit.leak_groups import (
     Leak,
     describe_leak,
-    is_next_to_nothing,
+    is_negligible,
     list_leaks,
     merge_leaks,
     name_contents,
@@ -85,7 +85,7 @@ def find_leaked_memory(session: Session, figures: BlockFigures, possible_reporte
         return Finding(
             "nothing-lost", 0, title, _describe_conventions(session), facts=facts, commands=("find",) if maybe else (), resident=0
         )
-    is_small = is_next_to_nothing(leaks.bytes, _comparison_bytes(session))
+    is_small = is_negligible(leaks.bytes, _comparison_bytes(session))
     cause, commands, owner = _describe_largest(session, leaks.bytes, facts, is_small)
     if is_small:
         title = f"Almost nothing leaked: {blocks(leaks.blocks)}, {size(leaks.bytes)}{maybe}."

@@ -306,8 +306,8 @@ class Objects:
         return self._memory.word(state.address + state.layout.registry) or 0, table or 0
 
     def registry(self, state: State) -> Iterator[tuple[str, int, int]]:
-        """Yield name, value and address of the reference to the registry, in which C code keeps
-        references (luaL_ref)."""
+        """Yield the name of the registry, its value, and the address of the word that refers to it.
+        C code stores references in the registry (luaL_ref)."""
         place = state.address + state.layout.registry
         yield "registry", self.reference(place), place
 

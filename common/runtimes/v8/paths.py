@@ -209,8 +209,8 @@ def describe_content(graph: NamedObjects, index: int) -> str:
     for label, count in Counter(map(numbers.__getitem__, members)).items():
         counts[names[label]] += count
         contexts += count if graph.is_native_context_map(label) else 0
-    # Each context has hundreds of objects of V8 itself. Among these types, the context would not be
-    # noticed.
+    # Each context has hundreds of objects that V8 created. In a list of their types, the user would
+    # overlook the context.
     shown = [f"{number(contexts)} contexts of scripts (vm.createContext, ShadowRealm)"] if contexts > 1 else []
     for name, count in counts.most_common():
         if name in _WITH_FUNCTION:

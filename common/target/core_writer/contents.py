@@ -190,8 +190,8 @@ class Reader:
 
     def unread(self, chosen: Sequence[Segment]) -> list[Range]:
         """Return memory that the core lacks although the process may have written to it: unreadable
-        pages, and excluded ones. Writable files of which the core has no bytes are not included,
-        because the headers show them."""
+            pages, and excluded ones. Writable files of which the core has no bytes are not included,
+        because the program headers of the core show that they are missing."""
         found = list(self._target.unread)
         for region, size, droppable in chosen:
             if size or droppable or region.name.startswith(KERNELS):

@@ -28,8 +28,8 @@ ANONYMOUS, EVALUATED = "(anonymous)", "eval"
 _INITIALIZERS, _KIND_MASK = {24: "<instance_members_initializer>", 25: "<static_initializer>"}, 31
 _INITIALIZERS_SINCE, _UNKNOWN = (12, 0), (14, 0)  # versions; the second one has an unknown layout
 _MOST_TABLES = 1 << 26  # bytes of all tables that are read; a damaged process may refer to many
-# As in stack_walk.S: the number of properties whose values a stub hashes, and the most strings that
-# lead to the last part of such a value.
+# As in stack_walk.S: the number of properties whose values a stub hashes, and the maximum number of
+# strings that are followed to the last part of such a value.
 _HASHED, _COMPOSED = 2, 4
 _WEAK = 2  # a bit of the tag
 _VERSION = ("_ZN2v88internal7Version6major_E", "_ZN2v88internal7Version6minor_E")
