@@ -8,15 +8,8 @@ from findleaks.allocators.base import Allocator
 from findleaks.audit.conventions import count_interior_blocks, describe_conventions, describe_structures, summarise_interior_blocks
 from findleaks.audit.disguises import describe_disguises as disguise_sentences
 from findleaks.audit.in_flight import format_in_flight
-from findleaks.audit.leak_groups import (
-    Leak,
-    describe_leak,
-    is_negligible,
-    select_usable_commands,
-    suggest_about,
-    suggest_track,
-    unite_leaks,
-)
+from findleaks.audit.leak_commands import select_usable_commands, suggest_about, suggest_track
+from findleaks.audit.leak_groups import Leak, describe_leak, is_negligible, unite_leaks
 from findleaks.audit.reference_evidence import describe_evidence
 from findleaks.audit.unread_memory import find_unread_memory
 from findleaks.commands import Invocation

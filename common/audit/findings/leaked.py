@@ -12,16 +12,8 @@ from findleaks.audit.findings.figures import LEAKED, BlockFigures, Figures, excl
 from findleaks.audit.findings.leak_sources import describe_calls, describe_sources, list_source_remedies
 from findleaks.audit.findings.significance import LEAST, PART
 from findleaks.audit.interior_heads import find_largest_head
-from findleaks.audit.leak_groups import (
-    Leak,
-    describe_leak,
-    is_negligible,
-    list_leaks,
-    merge_leaks,
-    name_contents,
-    suggest_about,
-    suggest_track,
-)
+from findleaks.audit.leak_commands import suggest_about, suggest_track
+from findleaks.audit.leak_groups import Leak, describe_leak, is_negligible, list_leaks, merge_leaks, name_contents
 from findleaks.audit.module_words import describe_module_word
 from findleaks.audit.reference_evidence import (
     describe_missing_decrement,
