@@ -11,6 +11,7 @@ import lldb
 from findleaks.catalogue import CATALOGUE
 from findleaks.debugger_session import DebuggerSession, Subject, add_find_word, describe_failure
 from findleaks.errors import FindleaksError
+from findleaks.lldb.completion import complete_word, completes_words
 from findleaks.report.columns import LEAST, terminal_columns
 from findleaks.report.encoding import substitute_text, terminal_charset
 
@@ -21,13 +22,13 @@ SUMMARY = "Find memory leaks in this process or core. Example: leaks find --kind
 HERE = "findleaks.lldb.register"  # The name under which LLDB imports this module.
 STATE = "findleaks_front"  # The key in LLDB's dictionary for the commands of each debugger.
 _PIECE = 1 << 16  # Output is passed to LLDB in pieces of this many characters.
-
+LONGEST_WORD = 1 << 20  # maximum number of characters of a word on the command line
 
 COMPLETION = {"file": "disk-file", "variable": "variable-path", "symbol": "symbol"}
-"""LLDB's words for what Tab completes after a command word (Entry.completes). LLDB supports one
-kind for each command. It completes options only of commands that it parses itself (`command script
-add --parsed`). In LLDB 19, each option of such a command takes a value, so that `--json` would not
-work."""
+"""LLDB's words for what Tab completes after a command word (Entry.completes), for versions that do
+not ask the command itself (see CompletedWord)."""
+ARGUMENT = {"file": "eArgTypeFilename", "variable": "eArgTypeVarName", "symbol": "eArgTypeSymbol"}
+"""The same for a command that LLDB asks, as names of lldb.CommandArgumentType."""
 
 
 class Output(io.TextIOBase):
@@ -110,6 +111,10 @@ class LldbFrontEnd:
         finally:
             self._lldb.context = None
 
+    def kept_names(self) -> list[str]:
+        """The names of snapshots taken in this LLDB."""
+        return self._front.kept_names()
+
     def _width(self) -> int:
         """Columns of text: LLDB's setting; 80 if there is no terminal and nothing was set."""
         wanted = self._lldb.debugger.GetTerminalWidth() or 0
@@ -144,6 +149,9 @@ class Word:
         except ValueError as error:
             result.SetError(f"{self.prog}: {str(error).lower()} in: {command}")
             return
+        self._run(words, context, result)
+
+    def _run(self, words: Sequence[str], context: Any, result: Any) -> None:
         if self.word:
             words = [self.word, *words]
         elif self.prog == "findleaks":
@@ -167,12 +175,42 @@ class Word:
         return "\n".join([self.get_short_help(), "", *lines, "", example, "", f"`{self.prog} COMMAND --help` describes a command."])
 
 
+class CompletedWord(Word):
+    """A command that completes its own words. LLDB splits the command line, and passes all words
+    as arguments, because the command declares no options to LLDB."""
+
+    def get_options_definition(self) -> dict[str, Any]:
+        return {}
+
+    def get_args_definition(self) -> list[list[dict[str, Any]]]:
+        entry = CATALOGUE.get(self.word)
+        return [[{"arg_type": getattr(lldb, ARGUMENT[entry.completes if entry is not None else "file"]), "repeat": "star"}]]
+
+    def get_flags(self) -> int:
+        return 0
+
+    def option_parsing_started(self) -> None:
+        """LLDB requires this method."""
+
+    def __call__(self, debugger: Any, command: Any, context: Any, result: Any) -> None:
+        """Run the command with these words, an SBStructuredData."""
+        items = (command.GetItemAtIndex(index) for index in range(command.GetSize()))
+        self._run([item.GetStringValue(LONGEST_WORD) for item in items], context, result)
+
+    def handle_argument_completion(self, words: Sequence[str], at: int, cursor: int) -> Any:
+        """Return the completions of the word at index `at`, up to `cursor`. LLDB calls this for
+        Tab. False: LLDB completes what get_args_definition() declares."""
+        before = [self.word, *words[:at]] if self.word else list(words[:at])
+        return complete_word(before, words[at][:cursor], self._front_end.kept_names())
+
+
 def __getattr__(name: str) -> type[Word]:
     """The classes of the commands, which LLDB looks up by name: leaks_find, findleaks_, …"""
     prog, separator, word = name.partition("_")
     if prog not in ("leaks", "findleaks") or not separator or (word and word not in CATALOGUE):
         raise AttributeError(name)
-    return type(name, (Word,), {"prog": prog, "word": word})
+    base = CompletedWord if completes_words(lldb.SBDebugger.GetVersionString()) else Word
+    return type(name, (base,), {"prog": prog, "word": word})
 
 
 def _handle(debugger: Any, command: str) -> bool:
@@ -187,12 +225,13 @@ def register(debugger: Any) -> None:
     for container in ("leaks", "findleaks"):  # Remove the commands of an earlier import.
         _handle(debugger, f"command container delete {container}")
         _handle(debugger, f"command script delete {container}")
+    parsed = "--parsed " if completes_words(lldb.SBDebugger.GetVersionString()) else ""
     if _handle(debugger, f'command container add -h "{SUMMARY}" leaks'):
         for word, entry in CATALOGUE.items():
             add = f"-c {HERE}.leaks_{word} leaks {word}"
-            if not _handle(debugger, f"command script add -C {COMPLETION[entry.completes]} {add}"):
+            if not _handle(debugger, f"command script add {parsed or f'-C {COMPLETION[entry.completes]} '}{add}"):
                 _handle(debugger, f"command script add {add}")  # An older LLDB without -C.
     else:  # An older LLDB without containers: one command receives the words.
         _handle(debugger, f"command script add -c {HERE}.leaks_ leaks")
     # This is not a container, as it is also a command by itself.
-    _handle(debugger, f"command script add -c {HERE}.findleaks_ findleaks")
+    _handle(debugger, f"command script add {parsed}-c {HERE}.findleaks_ findleaks")

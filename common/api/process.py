@@ -114,8 +114,9 @@ class Process:
         use_pool_file(self._session, read_pool_file(path) if path else None)
 
     def untyped(self, limit: int = 0) -> Untyped:
-        """The blocks from which most blocks without a type are reached. `limit`: the number of
-        sources (0: all). Raises TargetError if no debug information was found."""
+        """Return the blocks from which the largest numbers of untyped blocks are reached. `limit`:
+        the maximum number of such blocks (0: all). Raises TargetError if no debug information was
+        found."""
         return find_untyped(self._session, limit)
 
     def leaks(

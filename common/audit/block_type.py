@@ -105,7 +105,7 @@ def find_object_type(session: Session, index: int) -> Optional[str]:
 
 
 def is_managed(session: Session, index: int) -> bool:
-    """Whether the block contains an object that is no structure of native code."""
+    """Whether the block contains an object that is not a structure of native code."""
     known = session.object_types
     return known is not None and not known.are_native and find_object_type(session, index) is not None
 

@@ -28,7 +28,8 @@ _MEANINGS = {
     "multipleinheritance": "are referenced at the part of a base class (multipleinheritance)",
 }
 _COUNTED = "begin with a number that can be an element count (newarray) and are referenced behind it"
-"""Instead of the meaning of newarray, if the elements do not show that it is `new T[n]`."""
+"""This text replaces the meaning of newarray if the elements do not show that the block is from
+`new T[n]`."""
 
 STRUCTURES = {
     Structure.HASHBROWN: ("hashbrown", "hash table", "of Rust (HashMap, HashSet)"),
@@ -120,9 +121,9 @@ def _convention(one: Convention, word: int) -> str:
     if one.heuristic:
         return _MEANINGS[one.heuristic]
     if one.offset < word:
-        return f"are referenced {number(one.offset)} B behind their start: by tagged pointers, or behind a header that the program added"
+        return f"are referenced {number(one.offset)} B after their start: by tagged pointers, or after a header that the program added"
     if one.sizes:
-        return f"are referenced {number(one.offset)} B behind their start: behind a header that the program added, or at a link inside"
+        return f"are referenced {number(one.offset)} B after their start: after a header that the program added, or at a link inside"
     return f"have a header of {number(one.offset)} B that the program added"
 
 

@@ -204,7 +204,7 @@ class Explainer:
             start = ((word ^ page) + step & arch.mask) ^ page
             index = blocks.find(start)
             if index >= 0 and blocks.address(index) == start:
-                return f"a reference count in a block was {change} after the block was freed; malloc has returned this block since"
+                return f"a reference count in a block was {change} after the block was freed; malloc has allocated the block again since"
         return ""
 
     def _is_block(self, address: int) -> bool:

@@ -30,8 +30,8 @@ UNOWNED = 0.10
 
 
 def result_warnings(session: Session, unread_reported: bool = False) -> Iterator[str]:
-    """Yield one line for each reason, with its consequence for the result.
-    `unread_reported`: the command itself reports how much memory is not read."""
+    """Yield one line for each reason why the result may be incomplete or wrong, with the
+    consequence. `unread_reported`: the command itself reports how much memory is not read."""
     if session.target.lacks:
         yield session.target.lacks
         return

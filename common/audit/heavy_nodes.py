@@ -22,8 +22,9 @@ _CHUNK = 1 << 18  # nodes read between two checks for Ctrl-C
 
 def find_heavy_node(reader: ContainerReader, container: Container, tree: Dominators, node: int, total: int) -> int:
     """Return the block index of the node that retains at least the fraction MOST of the container's
-    `total` bytes; -1 if there is none. Memory that the following nodes retain does not count.
-    `node`: the number in `tree` of the field that refers to the container, or of the first node."""
+    `total` bytes; -1 if there is none. Memory that later nodes of the container retain is not
+    included. `node`: the index in `tree` of the field that refers to the container, or of the first
+    node of the container."""
     if not 0 < len(container.nodes) <= _LONGEST:
         return -1
     nodes = set(reader.blocks.find_all(container.nodes)[0])

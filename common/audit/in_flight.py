@@ -1,5 +1,5 @@
-"""Describe threads that were stopped inside an allocator: blocks in flight, and metadata that was
-being changed."""
+"""Describe threads that were stopped inside an allocator: the blocks that they were allocating or
+freeing (in flight), and the metadata that they were changing."""
 
 from __future__ import annotations
 

@@ -19,7 +19,6 @@ from findleaks.results.amounts import Amount, TypeSource
 from findleaks.results.leaks import LeakGroup
 from findleaks.session import Session
 from findleaks.session.known_types import known_types
-from findleaks.target.arch import X86_64
 from findleaks.target.ranges import range_at, region_at
 from findleaks.value_classes import NamedTuple
 
@@ -43,11 +42,8 @@ NAMED = 100
 
 _NEXT_TO_NOTHING = 64 << 10  # bytes
 
-TRACK_SECONDS = 30
-"""Number of seconds in the suggested `track` command."""
 
-
-def is_next_to_nothing(leaked: int, in_use: int) -> bool:
+def is_negligible(leaked: int, in_use: int) -> bool:
     """Return whether the leaked bytes are negligible: less than 64 KiB, and less than a thousandth
     of the bytes in use."""
     return leaked < _NEXT_TO_NOTHING and 1000 * leaked < in_use
@@ -225,6 +221,26 @@ def _by_examples(session: Session, graph: Graph, groups: Iterable[Group]) -> Ite
         yield _by_example(session, group)._replace(samples=tuple(samples.get((group.kind, group.size, group.most_indirect > 0), ())))
 
 
+class _Shared(NamedTuple):
+    """What the blocks of a group have in common: see _by_content."""
+
+    kind: Kind
+    name: str
+    hint: str
+    size: int
+    cycle: int
+    has_indirect: bool
+
+
+class _Member(NamedTuple):
+    """A leak head: its start (of the representative of a cycle), its bytes, and its indirect
+    blocks."""
+
+    start: int
+    bytes: int
+    indirect: Totals
+
+
 def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
     """Group the leak heads that are not managed objects and whose first word does not identify a
     type. They are examined one by one.
@@ -232,22 +248,37 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
     Blocks of a group have the same kind, type, size and cycle, and all or none of them have
     indirect blocks. With `hints` they also have the same hint; otherwise the group has the hint of
     its first block."""
+    groups: dict[_Shared, list[_Member]] = {}
+    for shared, member in _examine_heads(session, graph, hints):
+        groups.setdefault(shared, []).append(member)
+    largest = sorted(groups.items(), key=lambda one: -sum(member.bytes + member.indirect.bytes for member in one[1]))
+    for count, (shared, members) in enumerate(largest):
+        session.report_progress("examining leaked blocks", count / len(largest))
+        of_start = {member.start: member for member in members}
+        starts = sorted(of_start)
+        for contents, part in (divide_by_object(session, starts, shared.size, shared.name) if count < NAMED else {"": starts}).items():
+            has_hint = (hints or shared.name) and not shared.name.startswith(TYPE)
+            hint = shared.hint if has_hint else find_hint(session, part[0], shared.size)
+            yield _leak_of(shared._replace(hint=hint), [of_start[start] for start in part])._replace(contents=contents)
+
+
+def _examine_heads(session: Session, graph: Graph, hints: bool) -> Iterator[tuple[_Shared, _Member]]:
+    """Yield the leak heads of _by_content, each with what it has in common with others."""
     blocks, types, memory = session.directory.blocks, session.types, Memory(session.target)
     ranges = types.ranges()
     kinds, labels = graph.kinds(), session.object_types.types if session.object_types is not None else ()
     known = known_types(session)
     marks = known.claims if known is not None else None
-    members: dict[tuple[int, str, str, int, int, bool], list[tuple[int, int, Totals]]] = {}
-    plain = array("I", iterate_leak_heads(graph))
+    heads = array("I", iterate_leak_heads(graph))
     if labels:
-        plain = array("I", (index for index in plain if labels[index] == NO_LABEL))
+        heads = array("I", (index for index in heads if labels[index] == NO_LABEL))
     has_mappings = bool(session.directory.mappings.ranges)
-    has_cycles, columns = graph.has_cycles(), blocks.columns_of(plain)
-    for count, (index, start, own) in enumerate(zip(plain, columns.address, columns.size)):
+    has_cycles, columns = graph.has_cycles(), blocks.columns_of(heads)
+    for count, (index, start, own) in enumerate(zip(heads, columns.address, columns.size)):
         if count % 1024 == 0:
             session.report_progress("examining leaked blocks", index / len(kinds))
-        hanging, shown, size = graph.indirect_totals(index), index, own
-        cycle = graph.cycle(index) if has_cycles and hanging.blocks else 1
+        indirect, shown, size = graph.indirect_totals(index), index, own
+        cycle = graph.cycle(index) if has_cycles and indirect.blocks else 1
         if cycle > 1 and kinds[index] == Kind.DEFINITE:
             shown = graph.representative(index)
             start, size = blocks.address(shown), blocks.size(shown)
@@ -259,34 +290,30 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
             continue
         name = (types.of_words(words, start, size) if words else "") or (name_mapping(session, start) if has_mappings else "")
         hint = find_hint(session, start, size) if hints and not name else ""
-        key = (kinds[index], name, hint, size, cycle, hanging.blocks > 0)
-        members.setdefault(key, []).append((start, own, hanging))
-    largest = sorted(members.items(), key=lambda one: -sum(own + hanging.bytes for _, own, hanging in one[1]))
-    for count, ((kind, name, hint, size, cycle, _), alike) in enumerate(largest):
-        session.report_progress("examining leaked blocks", count / len(largest))
-        of_start = {start: (own, hanging) for start, own, hanging in alike}
-        parts = divide_by_object(session, sorted(of_start), size, name) if count < NAMED else {"": sorted(of_start)}
-        for contents, starts in parts.items():
-            sizes, hangings = zip(*map(of_start.__getitem__, starts))
-            counts, indirect = zip(*hangings)
-            yield Leak(
-                kind=Kind(kind),
-                type=name,
-                hint=hint if (hints or name) and not name.startswith(TYPE) else find_hint(session, starts[0], size),
-                smallest=size,
-                largest=size,
-                cycle=cycle,
-                blocks=len(starts),
-                bytes=sum(sizes),
-                indirect_blocks=sum(counts),
-                indirect_bytes=sum(indirect),
-                least_indirect=min(counts),
-                most_indirect=max(counts),
-                examples=tuple(starts[:EXAMPLES]),
-                contents=contents,
-                samples=take_samples(starts),
-                source="pattern" if name else None,
-            )
+        yield _Shared(Kind(kinds[index]), name, hint, size, cycle, indirect.blocks > 0), _Member(start, own, indirect)
+
+
+def _leak_of(shared: _Shared, members: Sequence[_Member]) -> Leak:
+    """Return a group of blocks that were examined one by one. `members`: ascending."""
+    starts = [member.start for member in members]
+    counts, bytes_ = zip(*(member.indirect for member in members))
+    return Leak(
+        kind=shared.kind,
+        type=shared.name,
+        hint=shared.hint,
+        smallest=shared.size,
+        largest=shared.size,
+        cycle=shared.cycle,
+        blocks=len(members),
+        bytes=sum(member.bytes for member in members),
+        indirect_blocks=sum(counts),
+        indirect_bytes=sum(bytes_),
+        least_indirect=min(counts),
+        most_indirect=max(counts),
+        examples=tuple(starts[:EXAMPLES]),
+        samples=take_samples(starts),
+        source="pattern" if shared.name else None,
+    )
 
 
 def _leak(group: Group, name: str, hint: str, runtime: str = "", source: Optional[TypeSource] = None, is_sure: bool = False) -> Leak:
@@ -375,43 +402,3 @@ def describe_leak(leak: Leak) -> str:
         few = number(hanging[0]) if hanging[0] == hanging[1] else f"{number(hanging[0])}–{number(hanging[1])}"
         words += f" → {few} more"
     return words
-
-
-def select_usable_commands(session: Session, commands: Iterable[str]) -> list[str]:
-    """Return the commands that can be run on this target: see Target.trackable."""
-    return [words for words in commands if session.target.trackable or not words.startswith("track ")]
-
-
-def suggest_about(leak: Leak) -> str:
-    """Return the command that explains a leaked block: what it retains, which references to it are
-    left, or which interior pointers are on the way from a root."""
-    example = f"{leak.examples[0]:#x}"
-    if leak.kind == Kind.POSSIBLE:
-        return f"path {example}"
-    return f"roots {example}" if leak.most_indirect else f"refs {example}"
-
-
-def suggest_track(session: Session, leak: Leak) -> tuple[str, ...]:
-    """Return the `track` command that shows the allocations of such blocks; () if `track` cannot
-    record them.
-    `select_usable_commands` decides whether it can be run on this target."""
-    if leak.is_mapping:
-        return suggest_mapping_track(session)
-    if not _is_trackable(session) or not leak.examples:
-        return ()
-    owner = session.directory.owner(leak.examples[0])
-    # Blocks of such an allocator are not results of malloc
-    if owner is None or owner.allocator.nested:
-        return ()
-    return (f"track --size {leak.size_words} --for {TRACK_SECONDS}",)
-
-
-def suggest_mapping_track(session: Session) -> tuple[str, ...]:
-    """Return the `track` command that shows which code maps memory; () if `track` cannot record
-    it."""
-    return (f"track --mmap --for {TRACK_SECONDS}",) if _is_trackable(session) else ()
-
-
-def _is_trackable(session: Session) -> bool:
-    target = session.target
-    return target.live and target.pid is not None and target.arch.name == X86_64.name

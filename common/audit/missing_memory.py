@@ -134,9 +134,9 @@ def _is_reserved(unwritten: Uncertain, protected: Sequence[Uncertain]) -> bool:
 
 
 def _select_referred(session: Session, ranges: Sequence[Uncertain], parts: Sequence[Sequence[Range]]) -> dict[Uncertain, list[Range]]:
-    """Return the ranges to which a register or a word in `parts` of memory refers. The value of
-    each range is the parts that refer to it. Usually this is only root memory; the caller then
-    need not search heaps, which takes more time.
+    """Return the ranges to which a register or a word in `parts` refers: a dict from each range to
+    the parts that refer to it. `parts` is usually only root memory, because a search of the heaps
+    takes more time.
 
     The ranges are passed to the engine as blocks, because the engine then needs only one pass over
     memory for any number of ranges."""
@@ -242,8 +242,8 @@ def _judge_values(session: Session, one: Uncertain, values: list[int]) -> list[i
         return values
     arch = session.target.arch
     pages = [value for value in values if not value % arch.page]
-    # Any number may be a 32-bit address, so only multiples of the page size count, except round
-    # numbers
+    # Any number may be a 32-bit address. Therefore only multiples of the page size count, and of
+    # these, round numbers do not.
     if arch.word == 4:
         return [value for value in pages if value % _ROUND]
     return values if pages or len(set(values)) >= MANY else []

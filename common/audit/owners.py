@@ -123,7 +123,7 @@ def _separate_callbacks(session: Session, variables: Sequence[Owner]) -> list[Ow
     words = sorted(part for ranges in tables.values() for part in ranges)
     for owner in variables if words else ():
         owner.ranges = subtract_few(owner.ranges, words)
-    lists = dict[str, list[tuple[str, int]]]()  # the words of the tables are no references to them
+    lists = dict[str, list[tuple[str, int]]]()  # the words of the tables are not references to them
     for dependent in session.graphs.dependents:
         start = session.directory.blocks.address(dependent.block)
         if is_kept(session, start):

@@ -226,7 +226,7 @@ def _pointer(session: Session, value: int) -> tuple[str, Optional[int]]:
     name, offset = find_block_type(session, index), value - start
     what = find_characters(session, index) or name or find_hint(session, start, size) or f"{size:,} bytes"
     kind = kind_word(session.graph().kind(index))
-    if not name and offset and what.startswith(f"+{offset} "):  # A text behind a header.
+    if not name and offset and what.startswith(f"+{offset} "):  # A text after a header.
         what, offset = what.removeprefix(f"+{offset} "), 0
     into = f"{offset:,} bytes into " if offset else ""
     return f"{value:#x} → {into}{what} ({kind}, {size:,} bytes)", start

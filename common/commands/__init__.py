@@ -256,9 +256,18 @@ def complete(words: Sequence[str], last: str, kept: Iterable[str] = ()) -> list[
 
 def takes_file(cmd: Command, option: str) -> bool:
     """Whether the argument of this option is a file or a directory."""
+    return any(isinstance(action.metavar, str) and action.metavar.startswith(("FILE", "DIR")) for action in _actions_of(cmd, option))
+
+
+def takes_value(cmd: Command, option: str) -> bool:
+    """Whether a value follows this option."""
+    return any(action.nargs != 0 for action in _actions_of(cmd, option))
+
+
+def _actions_of(cmd: Command, option: str) -> list[argparse.Action]:
+    """Return the actions of an option, which may be written with one hyphen as in GDB."""
     spellings = (option, "-" + option)
-    found = (action for action in parser(cmd, "leaks")._actions if any(one in action.option_strings for one in spellings))
-    return any(isinstance(action.metavar, str) and action.metavar.startswith(("FILE", "DIR")) for action in found)
+    return [action for action in parser(cmd, "leaks")._actions if any(one in action.option_strings for one in spellings)]
 
 
 def execute(

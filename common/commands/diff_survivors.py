@@ -12,7 +12,7 @@ from findleaks.history.figure_series import Series
 from findleaks.history.survivors import Amount, Cohort, Estimate, Survival, Survivors
 
 MIN_SEEN = 16
-"""Blocks of one size get a sentence if there are at least this many."""
+"""Minimum number of blocks of one size for which `diff` prints a sentence."""
 _SIZES = (re.compile(r"(?:.* \()?(\d+) B\b[^)]*\)?"), re.compile(r".*, ([\d,]+) B each, .*"))
 """Match the size in the name of a leaked group, and in the note of a container
 (history/figures.py)."""
@@ -42,7 +42,7 @@ def _clause(one: Survivors) -> str:
         came, when = one.since, "made since the first sample"
     if came.part is None or came.made.blocks.value < MIN_SEEN:
         return ""
-    return f"Of the {one.size:,}-byte blocks {when}, {percent(came.part)} are still there."
+    return f"Of the {one.size:,}-byte blocks {when}, {percent(came.part)} are still in use."
 
 
 def percent(part: Estimate) -> str:

@@ -8,15 +8,8 @@ from findleaks.allocators.base import Allocator
 from findleaks.audit.conventions import count_interior_blocks, describe_conventions, describe_structures, summarise_interior_blocks
 from findleaks.audit.disguises import describe_disguises as disguise_sentences
 from findleaks.audit.in_flight import format_in_flight
-from findleaks.audit.leak_groups import (
-    Leak,
-    describe_leak,
-    is_next_to_nothing,
-    select_usable_commands,
-    suggest_about,
-    suggest_track,
-    unite_leaks,
-)
+from findleaks.audit.leak_commands import select_usable_commands, suggest_about, suggest_track
+from findleaks.audit.leak_groups import Leak, describe_leak, is_negligible, unite_leaks
 from findleaks.audit.reference_evidence import describe_evidence
 from findleaks.audit.unread_memory import find_unread_memory
 from findleaks.commands import Invocation
@@ -74,7 +67,7 @@ def _are_small(session: Session) -> bool:
     leaked = sum(session.graph().totals(kind).bytes for kind in (Kind.DEFINITE, Kind.INDIRECT, Kind.POSSIBLE))
     in_use = session.directory.blocks.totals(State.IN_USE).bytes
     managed = sum(part.bytes for runtime in session.runtimes for part in runtime.parts() if not part.inside)
-    return leaked < SMALL * max(in_use, managed) if session.runtimes else is_next_to_nothing(leaked, in_use)
+    return leaked < SMALL * max(in_use, managed) if session.runtimes else is_negligible(leaked, in_use)
 
 
 def opening(session: Session, found: Leaks, width: int, invocation: Invocation) -> Generator[str, None, bool]:

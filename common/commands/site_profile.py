@@ -16,7 +16,7 @@ from findleaks.report.profile import Frame, Profile, Sample, frame_name
 from findleaks.session import Session
 
 NOT_RECORDED = "stack not recorded"
-"""The name of the step for blocks whose allocation was not recorded."""
+"""The name of the frame for blocks whose allocation was not recorded."""
 
 
 def of_sites(session: Session, title: str, word: str, batches: Iterable[Batch], whole: bool = False) -> Profile:

@@ -8,7 +8,7 @@ from itertools import takewhile
 
 from findleaks.answers.verdict import FoundVerdict
 from findleaks.audit.accounting import Accounting, Share
-from findleaks.audit.leak_groups import select_usable_commands
+from findleaks.audit.leak_commands import select_usable_commands
 from findleaks.commands import Invocation
 from findleaks.formatting import NO_BREAK, blocks, format_count, hanging, number, printable, size, some, wrap
 from findleaks.results.share_sort import ShareSort

@@ -200,8 +200,8 @@ class DebugFile:
             raise LookupError(offset)
         unit = part.info.get_CU_at(part.starts[index])
         if part is self._parts[1] and not unit.has_top_DIE():
-            # pyelftools parses it like a unit of .debug_info, whose header does not have the last
-            # two fields.
+            # pyelftools parses this unit like one of .debug_info, whose header does not have the
+            # last two fields.
             unit.cu_die_offset = part.starts[index] + (23 if unit.dwarf_format() == 32 else 39)
         unit.get_top_DIE()
         return unit
@@ -217,7 +217,8 @@ class DebugFile:
     def walk(self, unit: Unit, at: int, past: Optional[int] = None) -> Iterator[DIE]:
         """Yield the unit's entries in order from `at` on, including the null entries that end
         siblings.
-        If siblings are linked, descendants that end before `past` are skipped (None: all are)."""
+        If entries refer to their siblings (DW_AT_sibling), descendants that end before `past` are
+        skipped; if `past` is None, all are."""
         while at < unit.cu_offset + unit.size:
             die = self.entry(unit, at)
             yield die

@@ -26,8 +26,8 @@ FORM_ADDR, FORM_RNGLISTX, FORM_INDIRECT, FORM_IMPLICIT = 0x01, 0x23, 0x16, 0x21
 _REFERENCES = frozenset((0x11, 0x12, 0x13, 0x14, 0x15))  # within the unit
 
 _OFFSET, _ADDRESS = -2, -3
-# Bytes of each form of fixed size. Negative values are size classes: that of an offset or of an
-# address.
+# Bytes of each form of fixed size. A negative value stands for a size that depends on the unit:
+# that of an offset or of an address.
 _FIXED = {
     0x01: _ADDRESS,
     0x0B: 1,

@@ -223,8 +223,8 @@ class Graph(Protocol):
     def disguises(self, ranges: Sequence[Range], forms: Sequence[Form], most: int) -> Disguises:
         """Return a search for disguised pointers to DEFINITE and INDIRECT blocks (disguises.py).
         `ranges` contain all of these blocks (sorted, disjoint, at most 8). A form in which more
-        than `most` words decode to such a block is dropped. If `most` is 0, no words are
-        recorded."""
+        than `most` words decode to such a block is dropped. If `most` is 0, the words are only
+        counted, and no form is dropped."""
 
     def connect(self, references: array[int]) -> None:
         """Add references to starts of blocks to a graph that is marked, and possibly classified.
@@ -399,7 +399,7 @@ class Engine(Protocol):
 
     def sum_by_value(self, values: array[int], weights: array[int]) -> tuple[array[int], array[int]]:
         """Return the distinct values, ascending, and the sum of the weights of each value. If there
-        are no weights, return the count of each value instead."""
+        are not weights, return the count of each value instead."""
 
     def common_bytes(self, left: array[int], right: array[int]) -> int:
         """Return the number of bytes that are in both of two flat sorted arrays ("Q") of disjoint

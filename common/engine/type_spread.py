@@ -287,8 +287,8 @@ class TypeSpread(Protocol):
         questions. An answer may replace an earlier one."""
 
     def take_deferred(self) -> list[Pointers]:
-        """Return and forget the deferred pointers, and pointers to blocks to which a decision gave
-        no claim. The rules are in the order in which their first pointers were found."""
+        """Return and forget the deferred pointers, and the pointers to blocks for which a decision
+        made no claim. The rules are in the order in which their first pointers were found."""
 
     def revisit(self, references: Sequence[int]) -> None:
         """Queue all typed memory that may have pointers with these references. If the list is

@@ -99,7 +99,7 @@ HeuristicMatcher = Callable[[int, int, int], Heuristic]
 
 ArrayTest = Callable[[int, int], bool]
 """(address, usable size) -> whether the elements of `new T[n]` follow the number in the first word.
-A number that can be the count of elements is no evidence: reference counts, kinds and lengths in C
+A number that can be the count of elements is not evidence: reference counts, kinds and lengths in C
 programs look the same."""
 
 
@@ -150,10 +150,11 @@ def candidates(rows: Iterable[Row]) -> list[Candidate]:
 
 
 def rules_of(found: Iterable[Candidate], held: Callable[[int], int], word: int) -> list[Rule]:
-    """Return the rules of the accepted candidates, ascending. A candidate is accepted if most
-    reachable and possible blocks of its sizes have a pointer to its offset, or if it stands for
-    tags. If a common offset is not accepted, the rule is examined in each size with MIN_BLOCKS
-    blocks: other parts of a program may allocate many small blocks without the header of a library.
+    """Return the rules of the accepted candidates, ascending. A candidate is an offset in a block.
+    It is accepted if most reachable and possible blocks of its sizes are referenced at this offset,
+    or if the low bits of tagged pointers explain it. If a common offset is not accepted, the rule
+    is examined in each size with MIN_BLOCKS blocks: other parts of a program may allocate many
+    small blocks without the header of a library.
 
     `held(size)` is the number of reachable and possible blocks of a size (0: of all sizes). `word`
     is the size of a pointer in bytes."""

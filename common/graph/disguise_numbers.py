@@ -78,8 +78,8 @@ class Shown(NamedTuple):
 
     @property
     def is_large_part(self) -> bool:
-        """Whether so many of the blocks have a pointer that it is no coincidence, although others
-        have none."""
+        """Whether so many of the blocks have a pointer that it is not a coincidence, although
+        others have none."""
         return self.size > 0 and self.heads >= max(MANY_SHARE * self.blocks, MANY)
 
 

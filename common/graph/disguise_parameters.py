@@ -88,7 +88,7 @@ def find_key_forms(
 
 def _is_random(value: int) -> bool:
     """Whether a word may be a key. Text, tables of small numbers, floating-point numbers with few
-    digits, and pointers with tags in their upper 16 bits are no keys."""
+    digits, and pointers with tags in their upper 16 bits are not keys."""
     data = value.to_bytes(8, "little")
     # A program at low addresses, below 4 GiB, may have tagged pointers. If one of them is taken for
     # a key, it turns others into addresses of blocks that nothing refers to.

@@ -109,8 +109,8 @@ class SeizedThread(Requests):
             stopped |= self._run(_SYSCALL_STOP, _AT_SYSCALL)
             stopped |= self._run(_SYSCALL_STOP, _AT_SYSCALL)
             result = decode_signed(self._registers()[RAX], 64)
-            # Only if it is resumed from this stop does the kernel restart an interrupted system
-            # call.
+            # The kernel restarts an interrupted system call only if the thread is resumed from this
+            # stop.
             self.attempt(_INTERRUPT, self.tid)
             stopped |= self._run(_CONT, _EVENT_STOP)
         except ChildProcessError:

@@ -375,7 +375,7 @@ def _rings(target: Target, threads: Sequence[Thread]) -> _Rings:
         for address, words in _read_aligned(target, start, end):
             for index, (after, before) in enumerate(zip(words, words[1:])):
                 head = address + index * word
-                # This comes before other reads, since most words are no pointers.
+                # This comes before other reads, since most words are not pointers.
                 if not (low <= after < high and low <= before < high) or after % word:
                     continue
                 if head not in heads and head not in seen and is_descriptor(after - offset):

@@ -127,7 +127,7 @@ def _templates(target: Target) -> Iterator[_Template]:
                 yield _Template(module, segment.memsz, offset if offset < target.arch.mask >> 8 else 0, words[at + 6])
                 break
     for module, segment in segments.values():
-        # In a static program, and with musl, the program's block is directly below the thread
+        # In a static program, and with musl, the program's TLS block is directly below the thread
         # pointer, or above it.
         if not known and len(segments) == 1:
             distance, align = target.arch.variables_distance if target.arch.variables_above else segment.memsz, max(segment.align, word)

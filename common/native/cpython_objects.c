@@ -86,7 +86,7 @@ static bool may_be_values(const uint8_t *data, uint64_t size) {
  * for an object without pointers, else lives[i]; 0 if there is doubt. The addresses of blocks that
  * the piece cuts off are appended to `cut`.
  *
- * The values of a dictionary are no object, even if the first one is a type: see are_values.
+ * The values of a dictionary are not an object, even if the first one is a type: see are_values.
  *
  * `shift`: 0, or the bytes of an object before its shared count of references, in a free-threaded
  * interpreter. offsets[i] and marks[i] are then those of that count, which is before the type. */

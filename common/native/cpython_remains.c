@@ -25,7 +25,7 @@
 #define FRAME_AT 3u /* word of a frame object: the address of the frame */
 #define COUNT_AT 3u /* word of a buffer: the number of its values, in 32 bits or one byte */
 #define VALID 3u /* index of a byte in the values of attributes: 0 if a dictionary has these now */
-#define WANTED 254u /* in `tails`; this and larger numbers are no patterns */
+#define WANTED 254u /* in `tails`; this and larger numbers are not patterns */
 
 enum { NUMBER, POINTER, FRAME_NUMBER, FRAME_POINTER }; /* forms: see frame_layout */
 

@@ -26,7 +26,7 @@
 #define SET UINT32_C(0x10000000)   /* the table of a set */
 #define RAW UINT32_C(0x08000000)   /* a buffer: see claim_buffer */
 #define DISPUTED UINT32_MAX
-#define OLD_VALUES (PREFIX | 64u) /* values up to 3.10; 64 is no possible prefix */
+#define OLD_VALUES (PREFIX | 64u) /* values up to 3.10; 64 is not a possible prefix */
 #define MOST_PREFIX 64u
 #define MOST_ITEMS (RAW - 4u)      /* of a list, whose claim must be less than RAW */
 #define SAMPLED 4u /* items checked at both ends of a list */
@@ -43,7 +43,7 @@
  * 3.13. The reference count is word 0. */
 #define SHARED_KEYS 108u
 #define SHARED_PLACES 3u
-#define WANTED 254u                   /* in `heads`; this and larger numbers are no patterns */
+#define WANTED 254u                   /* in `heads`; this and larger numbers are not patterns */
 
 /* Return the block that contains this address, and its start; NONE if there is none. */
 static uint32_t holder(const blocks *b, uint64_t address, uint64_t *start) {

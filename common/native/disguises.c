@@ -318,7 +318,7 @@ INLINE void look_at_numbers(const strip *s) {
             uint64_t value = decode(f, found);
             bool like_tagged = (whole & d->mask) == value;
             bool is_half = at % 2 == BIG && whole >> 32 && block_find(d->g->b, whole) != NONE;
-            /* A plain pointer to any block is no disguise. What looks like a tagged one counts
+            /* A plain pointer to any block is not a disguise. What looks like a tagged one counts
              * neither for nor against a form: the next number of a table may look like a tag. */
             if (like_tagged ? whole != value && d->most : !is_half)
                 examine(s, at * 4, 4, i->form, value, like_tagged);
@@ -326,7 +326,7 @@ INLINE void look_at_numbers(const strip *s) {
     }
 }
 
-/* Halves of a plain pointer are no distances. */
+/* Halves of a plain pointer are not distances. */
 static void look_at_distance(const strip *s, unsigned at) {
     const disguises *d = s->d;
     uint32_t number = load32(s->data + at);

@@ -38,7 +38,7 @@ typedef struct {
 
 typedef LIST(inner) inners;
 
-/* Words of blocks with one pattern that are no references: see is_excluded. */
+/* Words of blocks with one pattern that are not references: see is_excluded. */
 typedef struct exclusion {
     uint64_t words, links;
     uint64_t header; /* offset of the block's own links; UINT64_MAX: it has none */

@@ -23,7 +23,7 @@ static bool has_link(const memory *m, const blocks *b, const candidate *c, uint6
  * A pointer into text or another sequence of bytes may be odd, too. Therefore, the block must begin
  * with a number or a pointer: the upper 16 bits of its first word are 0. Also, the pointer must be
  * in a block of the same size, or the block must contain such a pointer itself, as nodes of a tree
- * do. An offset that is a multiple of 4 is no tag, because it may be the offset of a member. */
+ * do. An offset that is a multiple of 4 is not a tag, because it may be the offset of a member. */
 int tagged_at(const memory *m, const blocks *b, uint32_t source, const candidate *c) {
     uint64_t tag = c->pointer - c->start, first;
     if (WORD != 8 || tag >= WORD || tag % 4 == 0 || !read_word(m, c->start, &first) || first >> 48)

@@ -67,7 +67,7 @@ typedef struct {
     uint32_t reference;
 } slot_of_pointer;
 
-/* A word that is no pointer to a block: CODE, DATA, PLAIN, CHARACTERS or FLOATING. */
+/* A word that is not a pointer to a block: CODE, DATA, PLAIN, CHARACTERS or FLOATING. */
 typedef struct {
     uint64_t offset;
     uint32_t role;

@@ -71,7 +71,7 @@ class Record:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self._values().items())})"
 
     def _values(self) -> dict[str, Any]:
-        """The values of the fields by name. Names that begin with _ are no fields."""
+        """The values of the fields by name. Names that begin with _ are not fields."""
         return {name: value for name, value in vars(self).items() if name[0] != "_"}
 
     def to_json(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ mmap. The program's own data shows where the calls' mappings begin and end:
   between them of this size is a mapping, too, whose handle was freed or overwritten.
 - Chains: each mapping begins with a header that contains the size of the mapping. The first one is
   at the start of the region, and gives the start of the next one.
-- Strides: words contain addresses at multiples of one distance. This is no proof: a mapping may be
+- Strides: words contain addresses at multiples of one distance. This is not proof: a mapping may be
   twice as large as the others. Therefore, parts to which no word refers are only possibly leaked.
 
 If parts contradict each other, the region is not divided. A reference to any part of it then keeps

@@ -203,7 +203,7 @@ class ReferenceGraphs:
         kinds = graph.kinds() if indices else ()
         words = [blocks.address(index) + 1 for index in indices if kinds[index] != Kind.REACHABLE]
         if words:
-            # These words are added after conventions are learned, because they are no evidence.
+            # These words are added after conventions are learned, because they are not evidence.
             graph.root_words(words)
             graph.connect(array("Q"))
             while not graph.mark(self._session.budget):

@@ -131,6 +131,6 @@ def list_element_sizes(usable: int, count: int, word: int) -> range:
 
 
 def wastes_little(usable: int, requested: int, word: int) -> bool:
-    """Return whether an allocator may return `usable` bytes for a request of `requested` bytes; see
-    list_element_sizes."""
+    """Return whether a block of `usable` bytes is plausible for a request of `requested` bytes: an
+    allocator adds little; see list_element_sizes."""
     return max(usable - max(3 * word, usable // 4), 0) <= requested <= usable

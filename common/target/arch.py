@@ -411,8 +411,8 @@ S390X = Arch(
     system_call_number="",
     mapping_calls=(90, 91, 45, 163, 219),
     frame_distance=160,
-    # svc __NR_rt_sigreturn: a caller's 160 bytes, the instruction again, siginfo, then ucontext,
-    # with uc_mcontext at 40; svc __NR_sigreturn: 160 bytes, struct sigcontext, then registers
+    # Stack at svc __NR_rt_sigreturn: 160 bytes for callees, a copy of the instruction, siginfo,
+    # ucontext (uc_mcontext at 40); at svc __NR_sigreturn: 160 bytes, sigcontext, registers.
     signal_returns=((b"\x0a\xad", 160 + 8 + 128 + 40), (b"\x0a\x77", 160 + 16)),
     signal_order=("pswm", "pc", *(f"r{number}" for number in range(16))),
 )

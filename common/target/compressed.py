@@ -13,8 +13,7 @@ from typing import Any, Optional, Protocol
 
 from findleaks.errors import TargetError
 from findleaks.formatting import size as human
-from findleaks.target.files import FORMATS
-from findleaks.target.zstd import Damaged, Frames, TrailingData
+from findleaks.target.files import FORMATS, DamagedFile, TrailingData
 
 _STEP = 1 << 16
 """Most bytes unpacked in one step (zstd: one block, 128 KiB). If the file is damaged, at most this
@@ -115,8 +114,10 @@ def _zstd(file: io.FileIO, name: str) -> tuple[_Stream, _Errors]:
     try:
         import zstandard
     except ImportError:
-        return _Program(file, name), (Damaged,)
-    return Frames(file, zstandard), (Damaged,)
+        return _Program(file, name), (DamagedFile,)
+    from findleaks.target.zstd import Frames
+
+    return Frames(file, zstandard), (DamagedFile,)
 
 
 class _Program:
@@ -144,7 +145,7 @@ class _Program:
         if not data:
             message = child.stderr.read(4096).decode("utf-8", "replace").strip()
             if child.wait():
-                raise Damaged(message.splitlines()[-1] if message else f"zstd ended with status {child.returncode}")
+                raise DamagedFile(message.splitlines()[-1] if message else f"zstd ended with status {child.returncode}")
         return data
 
     def close(self) -> None:

@@ -39,6 +39,14 @@ _FOREIGN = frozenset(_KERNELS | _REMOTE)
 """Types of kernel file systems and of remote file systems."""
 
 
+class DamagedFile(Exception):
+    """The data of a compressed file are invalid; the text explains why."""
+
+
+class TrailingData(Exception):
+    """Other data follow a complete frame (zstd) or member (gzip) of a compressed file."""
+
+
 class FilePlace(NamedTuple):
     """A possible location of a file: `path`, below the folder `root` if that is not "". If `root`
     is "", the folders `shunned`, and all folders below them, are not entered."""

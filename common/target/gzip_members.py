@@ -7,7 +7,7 @@ from __future__ import annotations
 import io
 import zlib
 
-from findleaks.target.zstd import TrailingData
+from findleaks.target.files import TrailingData
 
 _GZIP = 16 + zlib.MAX_WBITS  # zlib parses the header and checks CRC and length after the data
 _INPUT = 1 << 14  # bytes read in one step

@@ -57,7 +57,7 @@ class ModuleFiles:
         yield from self._differ
         foreign = "on a remote or kernel file system, where findleaks opens no file that a core names (--sysroot / permits it)"
         vague = f"without a build-id in {self._image} to compare with this machine's file"
-        unnamed = f"{self._image} has no name of the program or library there"
+        unnamed = f"{self._image} does not contain the name of the program or library"
         for names, why in ((self._unnamed, unnamed), (self._absent, "not on this machine"), (self._foreign, foreign), (self._vague, vague)):
             if names:
                 yield f"{formatting.some(names)}: {why}: read-only data and symbols are missing. {self._remedy}"

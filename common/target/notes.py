@@ -308,5 +308,5 @@ def _files(arch: Arch, desc: memoryview, problems: list[str]) -> tuple[list[Mapp
         elif start < end:
             found.append(Mapping(start, end, offset * page, path.decode("utf-8", "surrogateescape")))
     if overlaps:
-        problems.append(f"{overlaps:,} of the mapped files overlap others; they are ignored")
+        problems.append(f"{overlaps:,} of the mapped files overlap others, and are ignored")
     return found, unit

@@ -66,8 +66,8 @@ class Tracer:
         # NOT_TRACED.
         self.stops: dict[int, Optional[int]] = {}
         self._error: Optional[BaseException] = None
-        # Plain locks, with which two threads wait for each other: each thread releases the lock
-        # that the other thread waits for. A Ctrl-C cannot break them, but it can break
+        # Plain locks, with which two threads take turns: each thread releases the lock that the
+        # other thread waits for. A Ctrl-C cannot break them, but it can break
         # threading.Event and Thread.join.
         self._stopped, self._let_go, self._over = allocate_lock(), allocate_lock(), allocate_lock()
         for lock in (self._stopped, self._let_go, self._over):

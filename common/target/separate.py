@@ -53,8 +53,8 @@ class SeparateFiles:
         self._beside: dict[int, str] = {}  # folder of a module's debug file, by path
 
     def of(self, module: Module, own: Optional[elf.Buffer], place: Optional[FilePlace], sysroot: str) -> Optional[memoryview]:
-        """Return the separate debug file of a module. `own`: the contents of the module's own file,
-        at `place`, if this machine has it."""
+        """Return the separate debug file of a module. `own` and `place`: the contents and the path
+        of the module's own file, if this machine has it."""
         if module.start not in self._found:
             self._found[module.start] = self._find(module, own, place, sysroot)
         return self._found[module.start]

@@ -8,17 +8,11 @@ from __future__ import annotations
 import io
 from typing import Any
 
+from findleaks.target.files import DamagedFile, TrailingData
+
 _MAGIC, _SKIPPABLE = 0xFD2FB528, 0x184D2A50  # magic numbers of frames
 _RAW, _RLE, _COMPRESSED = 0, 1, 2  # block types
 _MOST = 1 << 17  # most bytes of a block
-
-
-class Damaged(Exception):
-    """The compressed data are invalid; the text explains why."""
-
-
-class TrailingData(Exception):
-    """A complete frame is followed by data that are not a frame."""
 
 
 class Frames:
@@ -34,7 +28,8 @@ class Frames:
 
     def read1(self, size: int) -> bytes:
         """Return the next bytes, at most a block (128 KiB), even if `size` is larger; b"" at the
-        end. Raises EOFError if the file is cut off, Damaged if it is invalid, or TrailingData."""
+        end. Raises EOFError if the file is cut off, DamagedFile if it is invalid, or
+        TrailingData."""
         while True:
             if self._machine is None:
                 if not self._begin():
@@ -57,7 +52,7 @@ class Frames:
                 left -= len(self._exactly(min(left, _MOST)))
             return True
         if magic != _MAGIC or len(start) < 4:
-            raise TrailingData if self._frames else Damaged("not a zstd frame")
+            raise TrailingData if self._frames else DamagedFile("not a zstd frame")
         flags = self._exactly(1)[0]
         single = flags >> 5 & 1
         rest = (0 if single else 1) + (0, 1, 2, 4)[flags & 3] + (single, 2, 4, 8)[flags >> 6]
@@ -71,11 +66,11 @@ class Frames:
         number = int.from_bytes(start, "little")
         last, kind, size = number & 1, number >> 1 & 3, number >> 3
         if kind > _COMPRESSED or size > _MOST:
-            raise Damaged("not a zstd block")
+            raise DamagedFile("not a zstd block")
         data = self._unpack(start + self._exactly(1 if kind == _RLE else size) + (self._exactly(self._checksum) if last else b""))
         if last:
             if not self._machine.eof:
-                raise Damaged("a zstd frame without end")
+                raise DamagedFile("a zstd frame without end")
             self._machine = None
             self._frames += 1
         return data
@@ -84,7 +79,7 @@ class Frames:
         try:
             return bytes(self._machine.decompress(data))
         except self._error as error:
-            raise Damaged(str(error)) from None
+            raise DamagedFile(str(error)) from None
 
     def _exactly(self, size: int) -> bytes:
         data = self._file.read(size)

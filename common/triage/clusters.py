@@ -208,8 +208,8 @@ def alike(one: Sequence[str], other: Sequence[str]) -> bool:
 
 def compare_words(one: Sequence[str], other: Sequence[str]) -> tuple[int, int]:
     """Return the number of words in which both blocks have the same pointer, and the number in
-    which they contradict. It does not matter whether the target is leaked, because other blocks may
-    refer to it."""
+    which one block contradicts the other. It does not matter whether the target is leaked, because
+    other blocks may refer to it."""
     both = [(describe_word(a), describe_word(b)) for a, b in zip(one, other)]
     clear = [(a, b) for a, b in both if a and b and (a, b) != (DATA, DATA)]
     agree = sum(a == b for a, b in clear)

@@ -1,7 +1,7 @@
 """Find the same leak in many cores.
 
 A core may have a single block of a leak. This block does not show which of its words are always
-pointers and which are remains. In another core, all blocks of a leak may refer to blocks that were
+pointers and which are stale. In another core, all blocks of a leak may refer to blocks that were
 reachable by chance. Therefore the leaks of all cores are compared, those with the most blocks
 first. Each leak joins the leak with which it has the most in common, unless both are in the same
 cores, because two signatures in one core are two leaks."""

@@ -13,8 +13,8 @@ from findleaks.types.references import Sort
 from findleaks.types.rules import Rules
 from findleaks.types.specs import Candidate, Spec
 
-# Maximum number of times that questions are answered for one comparison. The answers of each round
-# may lead to questions about further types.
+# Maximum number of rounds in one comparison of types. Each round may refer to further types, which
+# the next round compares.
 ROUNDS = 64
 MOST_COMPARED = 64  # Maximum number of types that are compared at a time.
 

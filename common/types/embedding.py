@@ -115,8 +115,8 @@ class Embedding:
         return self.table.text(self.table.names[number]).startswith(_STORAGE)
 
     def may_be_alone(self, number: int) -> bool:
-        """Whether a block may contain only a value of a type. Types of a library that only store
-        a value, and links of lists and trees, are parts of other types."""
+        """Whether one value of the type may fill a block of its own. Types of a library that only
+        store a value, and links of lists and trees, are always parts of other types."""
         return not self.is_storage(number) and not self._is_link(number)
 
     def _is_link(self, number: int) -> bool:

@@ -127,7 +127,7 @@ class _Finder:
         return HeaderedBlocks(made, found)
 
     def _request(self, header: Header, data: bytes, usable: int) -> int:
-        """Return the size that the program requested behind a header; 0 if the block has no such
+        """Return the size that the program requested after a header; 0 if the block has no such
         header."""
         order = self._engine.arch.byteorder
         request = usable - header.size

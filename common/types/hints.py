@@ -91,7 +91,7 @@ class Hints:
         return address + headers[index] if is_start else address
 
     def _add_memory(self, hint: AddressHint, found: Sequence[NamedType], place: Optional[Place]) -> None:
-        """Add memory that is no block, or a part of one."""
+        """Add memory that is not a block, or a part of one."""
         table, heap = self._search.table, self._search.heap
         if any(one.is_array and not one.elements for one in found):
             raise UsageError(f"write the number of elements, as in {hint.type.rpartition('[')[0]}[8]: only a block has a size")
@@ -124,7 +124,7 @@ class Hints:
 
     def warnings(self) -> Iterator[str]:
         """Yield a sentence for each hint that other types, or the block's content, contradict. Call
-        this after types have spread."""
+        this after types have been propagated."""
         search = self._search
         for index, (spec, hint) in self._claimed.items():
             if search.heap.claims[index] & DISPUTED:

@@ -56,8 +56,8 @@ class Packing:
         self._heap, self._layouts, self._rules, self._content, self._judge = heap, layouts, rules, content, judge
 
     def find_truncated(self, pending: Iterable[Pointers]) -> dict[int, int]:
-        """Return the structs of which many blocks of a size have only the first members, with the
-        least number of bytes that these blocks have."""
+        """Return the structs of which many blocks of one size contain only the first members, with
+        the minimum number of bytes that these blocks contain."""
         found: dict[int, int] = {}
         for pointee, blocks in self._small_targets(_most_used(pending)):
             least = self._measure_truncated(pointee, sample_blocks(sorted(blocks))) if pointee not in found else 0

@@ -2,9 +2,9 @@
 information that could be in a block, exactly one fits its content.
 
 A block is compared with the structs of its size, with structs that end with an array, and with
-arrays of structs. The type must explain several pointers, and a word that is no pointer. Otherwise,
-the block may also be something that the debug information does not have, such as an array of
-pointers."""
+arrays of structs. The type must explain several pointers, and a word that is not a pointer.
+Otherwise, the block may also be something that the debug information does not have, such as an
+array of pointers."""
 
 from __future__ import annotations
 

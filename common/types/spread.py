@@ -141,7 +141,7 @@ class Spreading:
             self.spread.seed_words(words, layouts, least, Level.HINT)
 
     def add_memory(self, address: int, size: int, layout: int) -> None:
-        """Add typed memory of `size` bytes that is no block."""
+        """Add typed memory of `size` bytes that is not a block."""
         self.spread.add_roots(array("Q", [address]), array("Q", [size]), array("I", [layout]))
 
     def add_locals(self, roots: Iterable[TypedRoot]) -> None:

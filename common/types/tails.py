@@ -28,8 +28,8 @@ PROBED = 32  # Blocks of each layout in which pointers to tails are looked for.
 MOST_BLOCKS = 1 << 17  # Maximum number of blocks whose pointers are read.
 # Maximum number of combinations of a layout, a size and offsets, the most frequent first.
 MOST_GROUPS = 256
-# Least part of the blocks that an object must fit if no other type is possible. It need not fit all
-# blocks, because its pointers may refer to parts of blocks that are not known yet.
+# Minimum fraction of the blocks that an object must fit if no other type is possible. It need not
+# fit all blocks, because its pointers may refer to parts of blocks that are not known yet.
 LEAST_SINGLE = 0.5
 MOST_TAILS = 8  # Maximum number of objects in a block after its typed value.
 # A search reads the claims of all blocks. In a heap of at most SMALL blocks, it is repeated after

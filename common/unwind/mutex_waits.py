@@ -125,7 +125,7 @@ def _has_own_number(target: Target, thread: Thread) -> bool:
 def _is_libc(target: Target, pc: int, is_alive: bool) -> bool:
     """Whether a thread at `pc` may wait for a mutex of libc. Other locks, such as those of Rust and
     of Abseil, have other members, and call futex with syscall(). So have the locks of glibc's own
-    data. If the owner is no thread of this process, only code of libc is accepted."""
+    data. If the owner is not a thread of this process, only code of libc is accepted."""
     symbol = target.symbolize(pc)
     if symbol is not None and symbol.name in ("syscall", _PRIVATE_LOCKS):
         return False

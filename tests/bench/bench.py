@@ -214,14 +214,14 @@ def limits(core: str, blocks: int) -> dict[str, Figures]:
         held = ctypes.c_char.from_buffer(mapped)
         words = ctypes.c_void_p(ctypes.addressof(held))
         count = len(mapped) // 8
-        figures = {}
-        for name, arguments in {
-            "stream": (library.stream, words, ctypes.c_size_t(count)),
-            "again": (library.stream, words, ctypes.c_size_t(count)),
-            "misses": (library.misses, words, ctypes.c_size_t(count), ctypes.c_size_t(blocks)),
-        }.items():
+        figures: dict[str, Figures] = {}
+        for name, function, arguments in (
+            ("stream", library.stream, (count,)),
+            ("again", library.stream, (count,)),
+            ("misses", library.misses, (count, blocks)),
+        ):
             with timed(figures, name):
-                arguments[0](*arguments[1:])
+                function(words, *map(ctypes.c_size_t, arguments))
         del held
     return figures
 

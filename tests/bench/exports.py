@@ -43,7 +43,7 @@ def make_stacks(count: int) -> Profile:
     frames = [Frame(f"{chance.choice(verbs)}_{at}::run", 0x400000 + 64 * at, chance.choice(files)) for at in range(FUNCTIONS)]
     grown: list[tuple[Frame, ...]] = [(Frame("_start", 1, "shop"), Frame("main", 2, "shop"))]
     seen: set[tuple[Frame, ...]] = set()
-    samples = []
+    samples: list[Sample] = []
     while len(samples) < count:
         stack = grown[int(len(grown) * chance.random() ** 2)]
         for _ in range(chance.randrange(1, 5)):

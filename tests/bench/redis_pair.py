@@ -67,7 +67,8 @@ class RedisPair:
         return b"".join(map(encode, [*made, (b"ECHO", END[:-2])]))
 
     def measure(self, seconds: float) -> Slices:
-        end, ratios, first, commands = time.monotonic() + seconds, [], 0, 0
+        end, first, commands = time.monotonic() + seconds, 0, 0
+        ratios: list[float] = []
         while time.monotonic() < end:
             batches = self._random.sample(self._batches, SLICE)
             order = (0, 1) if len(ratios) % 2 else (1, 0)

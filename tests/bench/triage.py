@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "tests" / "integration")]
 
 import triaged  # noqa: E402
-from test_triage import mixed  # noqa: E402
+from test_triage import create_files  # noqa: E402
 
 
 def main() -> None:
@@ -26,7 +26,7 @@ def main() -> None:
         base = Path(name)
         programs = [triaged.build(base / "O0", "-O0"), triaged.build(base / "O2", "-O2")]
         cores = [triaged.core(program, base / f"{program.parent.name}-{seed}", seed).path for program in programs for seed in range(3)]
-        mixed(base / "mixed", cores, count)
+        create_files(base / "mixed", cores, count)
         run(["--json", "-j", "2", base / "mixed" / "below" / "deeper"])  # afterwards the files are in memory
         walls = []
         for jobs in (1, 2):

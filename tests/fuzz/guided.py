@@ -177,7 +177,6 @@ def snapshot(data: bytes) -> None:
 def rows(data: bytes) -> None:
     with _file(data) as path:
         list(triage_store.rows(path))
-        triage_store.signatures(path)
 
 
 def side_file(data: bytes) -> None:

@@ -25,6 +25,7 @@ sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "tests" / "unit")]
 import googleimage  # noqa: E402
 import image_jemalloc  # noqa: E402
 import image_partition  # noqa: E402
+import jvmimage  # noqa: E402
 import test_jvm_spaces  # noqa: E402
 import test_mimalloc  # noqa: E402
 import test_ruby  # noqa: E402
@@ -44,7 +45,7 @@ LINES = [line for line in COMMANDS if "PAGE" not in line]
 
 
 def _jemalloc() -> FakeTarget:
-    return image_jemalloc.Image().target
+    return image_jemalloc.Image().build()
 
 
 MAKERS: Mapping[str, Callable[[], FakeTarget]] = {
@@ -56,11 +57,11 @@ MAKERS: Mapping[str, Callable[[], FakeTarget]] = {
     "partition156": lambda: image_partition.full().build(),
     "partition126": lambda: image_partition.full(image_partition.KINDS[-1]).build(),
     "v8": lambda: v8image.Image(isolates=2).target(),
-    "ruby2.7": lambda: test_ruby.populated("2.7").target(),
-    "ruby3.1": lambda: test_ruby.populated("3.1").target(),
-    "ruby3.3": lambda: test_ruby.populated("3.3").target(),
-    "serial": lambda: test_jvm_spaces.Image("Serial", test_jvm_spaces.SPACES).target(),
-    "g1": lambda: test_jvm_spaces.Image("G1", test_jvm_spaces.REGIONS, test_jvm_spaces.BUFFERS, "_is_gc_active").target(),
+    "ruby2.7": lambda: test_ruby.make_heap("2.7").target(),
+    "ruby3.1": lambda: test_ruby.make_heap("3.1").target(),
+    "ruby3.3": lambda: test_ruby.make_heap("3.3").target(),
+    "serial": lambda: jvmimage.Image("Serial", test_jvm_spaces.SPACES).target(),
+    "g1": lambda: jvmimage.Image("G1", test_jvm_spaces.REGIONS, test_jvm_spaces.BUFFERS, "_is_gc_active").target(),
 }
 
 

@@ -211,7 +211,7 @@ def classify_by_lsan_rules(record: truth.Record, lost: bool, definite: bool) -> 
 def test_leak_sanitizer_agrees(build, tmp_path: Path, compiler: str, threads: int) -> None:
     """findleaks and LeakSanitizer report the same leaks, except for differences that follow from LeakSanitizer's rules.
 
-    - An interior pointer keeps a block alive, so a block that findleaks calls possibly lost is no leak.
+    - An interior pointer keeps a block alive, so a block that findleaks calls possibly lost is not a leak.
     - All blocks of a leaked cycle are indirect. findleaks reports one of them as the leak head.
     - Mappings that the program made itself, and the red zone below a stack pointer, are not scanned.
     - Sizes are those that the program requested (1 for 0), so the list of the program is converted.

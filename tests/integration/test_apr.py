@@ -161,7 +161,7 @@ BUCKET = 128
 
 @pytest.mark.parametrize("is_malloc", [False, pytest.param(True, marks=pytest.mark.matrix)])
 def test_blocks_of_bucket_allocators(is_malloc: bool, tmp_path: Path) -> None:
-    """The state and the size of each block. Larger blocks that were freed are no blocks. A destroyed bucket allocator has no blocks."""
+    """The state and the size of each block. Larger blocks that were freed are not blocks. A destroyed bucket allocator has no blocks."""
     flags = subprocess.run(["pkg-config", "--cflags", "--libs", "apr-util-1", "apr-1"], check=True, capture_output=True, text=True)
     made = building.compile_program(tmp_path, "apr_buckets.c", "-O1", *flags.stdout.split())
     environment = {"LD_LIBRARY_PATH": str(aprs.without_mmap())} if is_malloc else None

@@ -51,7 +51,7 @@ def test_each_type_is_counted(version: str, tmp_path: Path) -> None:
 
 
 def test_blocks_that_look_like_the_arenas_of_the_parser(tmp_path: Path) -> None:
-    """The words in the parser's arenas are no references. Those in similar blocks of a library are."""
+    """The words in the parser's arenas are not references. Those in similar blocks of a library are."""
     with cores.Running([sys.executable, str(truth.PROGRAMS / "foreign_arenas.py")], tmp_path) as run:
         found = json.loads(findleaks("find", "--json", str(run.gcore())))
     assert not [group for group in found["groups"] if group["kind"] == "definite" and group["size"] >= 5000], found["groups"]

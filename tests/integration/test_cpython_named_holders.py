@@ -140,7 +140,7 @@ def test_the_row_of_a_list_counts_its_elements(tmp_path: Path) -> None:
         orders, handler = (" ".join(debuggers.findleaks("roots", name, "--depth", "4", "--pid", str(run.pid)).split()) for name in NAMED)
     assert "__main__.ORDERS (CPython variable): list of 5,000" in orders
     assert re.search(r"└ 5,000 pointers from \[0\]: \d+,\d+ blocks", orders), orders
-    # The collector's link from the cell to the list is no reference.
+    # The collector's link from the cell to the list is not a reference.
     assert "function make.<locals>.<lambda> → closure variable rows: list of 6,000" in handler and "several fields" not in handler, handler
 
 

@@ -103,7 +103,7 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("version", mark_matrix_except(VERSIONS, "3.11"))
 def test_tasks_that_were_not_started(version: str, tmp_path: Path) -> None:
-    """The arguments of a coroutine are no objects for which it waits."""
+    """The arguments of a coroutine are not objects for which it waits."""
     python, source = PYTHONS[version](), tmp_path / "server.py"
     source.write_text(NEW)
     with cores.Running(python.command(str(source)), tmp_path, python.environment()) as one:

@@ -1,4 +1,4 @@
-"""Unused slots of deques, sets, generators and frames, and caches of code and types, are no references. Objects that only these refer to
+"""Unused slots of deques, sets, generators and frames, and caches of code and types, are not references. Objects that only these refer to
 leak."""
 
 from __future__ import annotations

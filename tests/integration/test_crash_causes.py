@@ -38,7 +38,11 @@ def run(program: Path, word: str, folder: Path) -> tuple[Path, dict[str, Any], d
 CAUSES = {
     "division": ("SIGFPE", "it divided an integer by zero.", r"loaded from (config\.scale, at )?offset 8 of .* at {config}\."),
     "modulo": ("SIGFPE", "it divided an integer by zero.", r"The divisor(, in \w+,)? was loaded from common_factor \("),
-    "quotient": ("SIGFPE", "it divided -2,147,483,648 by -1, and the result does not fit.", r"loaded from narrow_factor \("),
+    "quotient": (
+        "SIGFPE",
+        "it divided -2,147,483,648 by -1, and the result does not fit into the register.",
+        r"loaded from narrow_factor \(",
+    ),
     "float": ("SIGFPE", "it divided a floating-point number by zero.", None),
     "trap": ("SIGILL", "it reached a trap instruction (ud2).", "__builtin_trap"),
     "breakpoint": ("SIGTRAP", "it reached a trap instruction (int3).", "__builtin_trap"),

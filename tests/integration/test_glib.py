@@ -295,7 +295,7 @@ def check_closures(program: Path, folder: Path, environment: Mapping[str, str]) 
 
 
 def test_closures_and_earlier_tables_of_quarks(tmp_path: Path) -> None:
-    """Leaked closures have the name of their function. Closures of classes, and the tables of quarks that GLib replaced, are no leaks."""
+    """Leaked closures have the name of their function. Closures of classes, and the tables of quarks that GLib replaced, are not leaks."""
     check_closures(build_with(tmp_path, "gobject_closures.c", "gobject-2.0"), tmp_path, {})
 
 

@@ -37,7 +37,7 @@ def check(launcher: list[str], folder: Path, environment: Optional[Mapping[str, 
     assert leaked.keys() == {"Item", "GBinding"} and 0.8 * LOST < leaked["Item"] <= LOST and 0.8 * REMOVED < leaked["GBinding"] <= REMOVED
     miscounted = {row["name"]: row["objects"] for row in answer["reference_counts"]["types"] if row["objects"]}
     assert (row["container"]["what"], row["container"]["length"]) == ("GSequence", 500)
-    # Three words may look like the head of a GQueue, but these blocks are no nodes of a list.
+    # Three words may look like the head of a GQueue, but these blocks are not nodes of a list.
     assert [one["container"]["what"] for one in several["children"]] == ["GSequence"] * 3, several
     assert miscounted == leaked
 

@@ -187,7 +187,7 @@ USED = 300
 
 @pytest.mark.parametrize("version", ["", *(pytest.param(one, marks=pytest.mark.matrix) for one in ("1.18.10", "1.22.12", "1.27.4"))])
 def test_used_parts_of_stacks(version: str, tmp_path: Path) -> None:
-    """Words in unused parts of stacks are no roots. Words on stacks of goroutines that wait, are in a system call, in C or in a
+    """Words in unused parts of stacks are not roots. Words on stacks of goroutines that wait, are in a system call, in C or in a
     function that C calls, and of those that a signal has interrupted, are roots."""
     program = build(tmp_path, version, STRIPPED, name="go_used_stacks", cgo=True)
     with Running([str(program)], tmp_path / "run") as run:

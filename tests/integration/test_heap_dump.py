@@ -199,7 +199,7 @@ def virtual_threads(folder: Path, version: str, *options: str) -> cores.Running:
 
 @pytest.mark.parametrize(("version", "collector", "options"), VIRTUAL)
 def test_frames_of_virtual_threads_are_roots(tmp_path: Path, version: str, collector: str, options: tuple[str, ...]) -> None:
-    """The program keeps the threads, and only their frames refer to the objects of the class Held. Threads that have ended are no roots."""
+    """The program keeps the threads, and only their frames refer to the objects of the class Held. Ended threads are not roots."""
     with virtual_threads(tmp_path, version, f"-XX:+Use{collector}GC", *options) as running:
         found = dump(tmp_path / "heap.hprof", "--pid", str(running.pid))
     threads = {one for tag, one in found.roots if tag == heap_dumps.THREAD and one in found.instances}

@@ -226,7 +226,7 @@ def test_mappings_that_are_referred_to(kind: str, program: Path, tmp_path: Path)
 
 
 def test_stacks_without_a_finding_are_described(program: Path, tmp_path: Path) -> None:
-    """Stacks of less than 8 MiB are no finding. A note names the function of most threads."""
+    """Stacks of less than 8 MiB are not a finding. A note names the function of most threads."""
     with run(program, tmp_path, "threads", 40) as running:
         found = json.loads(run_cli("verdict", "--json", "--pid", str(running.pid)).stdout)
     assert [one["finding"] for one in found["findings"]] == ["nothing-lost"]

@@ -194,7 +194,7 @@ io.write("ready\\n") io.flush() io.read()
 
 @pytest.mark.parametrize("version", mark_matrix_except(("5.2", "5.3", "5.4"), "5.2"))
 def test_lists_of_the_collector_are_no_containers(version: str, tmp_path: Path) -> None:
-    """The collector lists all threads. Such a list is no linked list of the program: it would begin at each thread. Coroutines have
+    """The collector lists all threads. Such a list is not a linked list of the program: it would begin at each thread. Coroutines have
     the name of their function."""
     script = tmp_path / "wait.lua"
     script.write_text(COROUTINES)

@@ -20,6 +20,7 @@ from stopwatch import Stopwatch
 
 from cores import Running
 from findleaks.catalogue import CATALOGUE
+from findleaks.lldb.completion import completes_words
 
 pytestmark = pytest.mark.matrix
 COMMANDS = list(CATALOGUE)
@@ -110,9 +111,9 @@ def no_traceback(output: str) -> str:
 
 
 def test_front_ends_on_cores(debugger: Debugger, program: Path, core: Asked) -> None:
-    doors.check_truth(core.told, core.at)
+    doors.check_truth(core.reported, core.at)
     output = no_traceback(debugger.run(doors.inside(core.at), exe=str(program), core=str(core.path)))
-    assert objects(output) == core.told
+    assert objects(output) == core.reported
 
 
 def test_cores_without_their_program_given(debugger: Debugger, core: Asked) -> None:
@@ -152,8 +153,9 @@ def test_help(debugger: Debugger) -> None:
 def test_completion(debugger: Debugger) -> None:
     assert complete(debugger, "leaks fi") == {"find"}
     assert complete(debugger, "leaks ") == set(COMMANDS)
-    if debugger.is_gdb:
-        assert complete(debugger, "leaks find --ki") == {"--kind"}
+    if debugger.is_gdb or completes_words(f"lldb version {debugger.version.rpartition(':')[2]}"):
+        assert {word.lstrip("-") for word in complete(debugger, "leaks find --ki")} == {"kind"}
+        assert complete(debugger, "leaks find --by ") == {"type", "size", "kind", "site"}
 
 
 def complete(debugger: Debugger, text: str) -> set[str]:

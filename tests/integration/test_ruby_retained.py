@@ -162,4 +162,4 @@ def test_heap_pages_and_root_fibers_are_reachable(version: str, tmp_path: Path) 
     assert found["totals"]["possible"]["bytes"] < 64 << 10, found["totals"]
     assert found["heuristics"]["held"]["blocks"] > (100 if version == "2.7" else 0)
     # findleaks, not the program, defines these conventions.
-    assert "behind their start" not in text
+    assert "after their start" not in text

@@ -107,7 +107,7 @@ def test_words_that_are_not_references(tracking: str, program: Path, tmp_path: P
 
 
 def test_leaks_by_site(tmp_path: Path) -> None:
-    """Leaked trees have the name of their top chunk, and are no cycles, if leaks are grouped by allocation site, too."""
+    """Leaked trees have the name of their top chunk, and are not cycles, if leaks are grouped by allocation site, too."""
     program = building.compile_program(tmp_path, "talloc_chunks.c", "-O1", "-fsanitize=address", "-ltalloc")
     with cores.Running([str(program)], tmp_path / "run") as made:
         groups = run_json("find", "--by", "site", "--pid", str(made.pid))["groups"]

@@ -55,7 +55,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 
 def create_files(folder: Path, cores: list[Path], count: int = FILES) -> tuple[dict[str, str], set[str]]:
-    """Create this number of files: good cores, plain, compressed and truncated, and files that are no cores."""
+    """Create this number of files: good cores, plain, compressed and truncated, and files that are not cores."""
     (folder / "below" / "deeper").mkdir(parents=True)
     whole = cores[0].read_bytes()
     bad = {

@@ -19,7 +19,7 @@ DAY = 86400
 
 
 def rows() -> list[Row]:
-    """Return 60 rows: cores of two programs, three builds and 30 days. The last ten files are no cores."""
+    """Return 60 rows: cores of two programs, three builds and 30 days. The last ten files are not cores."""
     made: list[Row] = []
     for at in range(50):
         program = "shop" if at % 5 else "imgproxy"

@@ -113,7 +113,7 @@ def test_rows(compiler: str, flags: str, tmp_path: Path, monkeypatch: pytest.Mon
     ],
 )
 def test_frames(compiler: str, level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A frame of a coroutine, which begins with the addresses of two functions, is no struct of pointers to characters."""
+    """A frame of a coroutine, which begins with the addresses of two functions, is not a struct of pointers to characters."""
     monkeypatch.setitem(COMPILERS, ".cpp", compiler)
     figures = measure("typed_frames.cpp", tmp_path, 40, 1, level, "-std=c++20")
     check(figures)
@@ -281,7 +281,7 @@ def test_lost_cycles_of_counted_boxes(flags: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("flags", mark_matrix_except(LEVELS, "-O2"))
 def test_slots(flags: str, tmp_path: Path) -> None:
-    """A table of structs with void pointers is an array, its values have types, and a block with a list link is no array of pointers."""
+    """A table of structs with void pointers is an array, and its values have types. A block with a list link is not an array."""
     figures = measure("typed_slots.c", tmp_path, 120, 1, *flags.split())
     assert not figures.wrong, figures.wrong[:12]
     assert figures.part(figures.held, "none") < 0.01, figures.held

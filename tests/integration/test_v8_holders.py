@@ -89,7 +89,7 @@ def test_the_holder_is_on_the_first_screen(tmp_path: Path, version: str, kind: s
         assert found["evidence"]["handles"] == TOTAL
         # The reference of the last object is also in the variable `newest`.
         assert (found["evidence"]["variable"], found["evidence"]["handles_in_variable"]) == ("all", TOTAL - 1)
-        assert f"The addon's variable all leads to {TOTAL - 1:,} of them." in titles
+        assert f"The addon's variable all refers to {TOTAL - 1:,} of them, directly or indirectly." in titles
         assert steps[0]["in"]["text"] == f"Node-API reference of {file}"
     # The core has the same objects.
     (again,) = [one for one in answer("verdict", core)["findings"] if one["finding"] == "retained-objects"]

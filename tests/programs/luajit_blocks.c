@@ -13,7 +13,7 @@
 
 #define MOST (1 << 20)
 
-static struct { uintptr_t hidden; size_t size; } table[MOST]; /* hashed; ~address, so that it is no reference; size 0: freed */
+static struct { uintptr_t hidden; size_t size; } table[MOST]; /* hashed; ~address, so that it is not a reference; size 0: freed */
 static lua_Alloc inner;
 static unsigned early;
 

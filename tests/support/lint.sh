@@ -23,7 +23,10 @@ types() {
     rm -rf "$build/tree"
     mkdir -p "$build/tree/findleaks"
     ln -s "$root"/common/* "$root/gdb" "$root/lldb" "$build/tree/findleaks/"
-    (cd "$build/tree" && MYPYPATH=. "$bin/mypy" --config-file "$root/pyproject.toml" --cache-dir "$known" -p findleaks)
+    (cd "$build/tree" && MYPYPATH=. "$bin/mypy" --config-file "$root/pyproject.toml" --cache-dir "$known" -p findleaks) || return 1
+    # Neither pytest nor anything else runs the benchmarks and fuzzers regularly. Without this, a renamed function would break them unnoticed.
+    (cd "$build/tree" && MYPYPATH=.:$root/tests/support:$root/tests/unit:$root/tests/integration "$bin/mypy" --config-file "$root/pyproject.toml" \
+        --cache-dir "$known" --follow-imports silent "$root"/tests/bench/*.py "$root"/tests/fuzz/*.py)
 }
 
 native() {

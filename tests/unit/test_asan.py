@@ -152,7 +152,7 @@ def test_stacks(image: Image) -> None:
 
 
 def test_memory_that_is_no_root(image: Image) -> None:
-    """Three kinds of memory are no roots: the shadow, the thread caches, and what functions that have returned left on a fake stack."""
+    """Three kinds of memory are not roots: the shadow, the thread caches, and what functions that have returned left on a fake stack."""
     target = image.target()
     engine = load(target.arch)
     roots = root_ranges(target, engine, build_directory(target, engine).list_claimed())

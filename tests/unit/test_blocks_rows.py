@@ -177,7 +177,7 @@ def test_all_options_with_and_without_the_c_engine(words: list[str]) -> None:
 @pytest.mark.parametrize("make", [graphs.native, graphs.pure])
 def test_a_pointer_of_printable_bytes_is_no_text(make: Callable[[], Engine]) -> None:
     """A pointer to the next node of a list, at the addresses of a process without ASLR, has bytes like "@@VUUU". Text
-    that is no address of a block stays text."""
+    that is not an address of a block stays text."""
     made = session(random.Random(1), make(), PLACES[8][1])
     target, blocks = made.target, made.directory.blocks
     assert isinstance(target, fake.FakeTarget)

@@ -231,7 +231,7 @@ def test_all_text_from_the_target_is_escaped(made: Session) -> None:
 
 
 def test_an_anonymous_mapping_with_a_stack_pointer_is_no_stack() -> None:
-    """A mapping that contains the stack of one coroutine is a pool: most of it is no stack."""
+    """A mapping that contains the stack of one coroutine is a pool: most of it is not a stack."""
     target = FakeTarget({DATA: bytes(0x4000)}, threads=[thread(5, sp=DATA + 0x3000)])
     made = session(target, [ListAllocator(HEAP, HEAP + 0x100, [])])
     (answer,) = run_json(made, "whatis", hex(DATA + 0x10))["answers"]

@@ -1,5 +1,5 @@
 """Objects that are recognised by the type in their second word: the C engine and the reference engine agree, and other
-memory is no object."""
+memory is not an object."""
 
 from __future__ import annotations
 

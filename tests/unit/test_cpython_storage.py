@@ -320,7 +320,7 @@ def test_words_after_the_keys_of_a_dictionary(engine: Any, arch: Arch) -> None:
 @pytest.mark.parametrize("arch", graphs.ARCHES, ids=str)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_hashes(engine: Any, arch: Arch) -> None:
-    """Hashes of the keys of dictionaries and sets are no references, even if they are addresses in blocks. Keys and
+    """Hashes of the keys of dictionaries and sets are not references, even if they are addresses in blocks. Keys and
     values are references."""
     word = arch.word
 

@@ -95,7 +95,7 @@ def addresses(data: bytes) -> dict[str, int]:
 
 
 def read_address(value: Any, info: Any, unit: Any) -> int | None:
-    """Return the address in a location expression, or None if the expression is no single address."""
+    """Return the address in a location expression, or None if the expression is not a single address."""
     if value.form != "DW_FORM_exprloc" or not value.value:
         return None
     if value.value[0] == 0x03 and len(value.value) == 9:

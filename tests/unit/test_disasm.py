@@ -120,7 +120,7 @@ def test_stubs_are_resolved() -> None:
     stubs = {
         AT: bytes.fromhex("f30f1efa f2ff25") + struct.pack("<i", slot - AT - 11),  # endbr64; bnd jmp *slot(%rip)
         AT + 0x100: bytes.fromhex("ff25") + struct.pack("<i", slot - AT - 0x106),
-        AT + 0x200: bytes.fromhex("55 ff25") + struct.pack("<i", slot - AT - 0x207),  # a function that ends with a jump is no stub
+        AT + 0x200: bytes.fromhex("55 ff25") + struct.pack("<i", slot - AT - 0x207),  # a function that ends with a jump is not a stub
         AT + 0x300: bytes.fromhex("ff25") + struct.pack("<i", 0x1000000),  # an unreadable slot
     }
     target = FakeTarget({**{at: code.ljust(16, b"\xcc") for at, code in stubs.items()}, slot: struct.pack("<Q", there)})

@@ -1,4 +1,4 @@
-"""Numbers that lead to leaked blocks by chance are no disguised pointers. Which words are examined as keys."""
+"""Numbers that lead to leaked blocks by chance are not disguised pointers. Which words are examined as keys."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ def test_priorities_out_of_order_are_refused() -> None:
 
 @pytest.mark.parametrize("seed", range(graphs.share(40)))
 def test_blocks_merged_into_roots(seed: int) -> None:
-    """A merged block is no node, and its references are references of its root. The oracle gets such a heap."""
+    """A merged block is not a node, and its references are references of its root. The oracle gets such a heap."""
     answers = []
     for engine in engines():
         graph, truth = make_graph(engine, seed, 40)

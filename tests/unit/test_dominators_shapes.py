@@ -228,7 +228,7 @@ def test_leaked_memory_by_leak_head(seed: int) -> None:
 
 @ENGINES
 def test_chains(engine: Engine) -> None:
-    """Four structures: nodes of 64 bytes with a string each; their owner; a list of mixed sizes; a tree, which is no chain."""
+    """Four structures: nodes of 64 bytes with a string each; their owner; a list of mixed sizes; a tree, which is not a chain."""
     nodes, strings = range(1, 101), range(101, 201)
     references: list[list[int]] = [[1, 201, 301]]
     references += [[index + 1, index + 100] if index + 1 in nodes else [index + 100] for index in nodes]

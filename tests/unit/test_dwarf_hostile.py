@@ -84,7 +84,7 @@ def test_cycles_of_typedefs_and_aliases() -> None:
     assert table.bare(first) == 1
     assert table.sizes[first] == 0
     pointer = next(number for number in range(len(table)) if table.kinds[number] == Kind.POINTER)
-    assert table.targets[pointer] == 1  # aliases that refer to each other are no type
+    assert table.targets[pointer] == 1  # aliases that refer to each other are not a type
 
 
 def test_a_nameless_cycle_has_a_name_of_bounded_length() -> None:

@@ -145,7 +145,7 @@ def test_code_without_tables() -> None:
 
 
 def test_a_return_address_has_a_call_before_it() -> None:
-    """A word without a call before it is no return address."""
+    """A word without a call before it is not a return address."""
     found, end = unwind(0x21E, [7, BIAS + 0x211, 0, 0, 4, BIAS + 0x203])
     assert found == [0x21E]
     assert end == f"no unwind information for {BIAS + 0x21E:#x}"

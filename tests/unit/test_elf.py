@@ -174,7 +174,7 @@ def test_several_names_at_one_address_and_sizes_unknown() -> None:
 
 def test_functions_of_an_instruction_set_that_their_lowest_bit_selects() -> None:
     """ARM: the lowest bit of a function's value is 1 in Thumb code. The values of data are addresses, and the marks $t
-    and $d are no symbols."""
+    and $d are not symbols."""
     strings = b"\0thumb\0data\0$t\0$d\0"
     at = {name: strings.index(name.encode() + b"\0") for name in ("thumb", "data", "$t", "$d")}
     rows = [(at["thumb"], 0x101, 8, 0x12), (at["$t"], 0x100, 0, 0), (at["data"], 0x203, 1, 0x11), (at["$d"], 0x106, 0, 0)]

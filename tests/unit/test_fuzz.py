@@ -32,6 +32,16 @@ def test_damaged_cores(case: Case) -> None:
     assert case.path.read_bytes() == case.sound.read_bytes()  # the original bytes were restored
 
 
+def test_damaged_images(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every synthetic image can be made, and a few mutations of some of them cause no defect."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "fuzz"))
+    import images
+
+    assert all(maker().regions() for maker in images.MAKERS.values())
+    monkeypatch.setattr("sys.argv", ["images.py", "--count", "3", "--only", "google,ruby2.7,g1"])
+    assert images.main() == 0, capsys.readouterr().out
+
+
 def test_a_seed_makes_the_same_damage(tmp_path: Path) -> None:
     core = Case("mimalloc", tmp_path, reading=("find", "caches", "verify")).core
     made = [Mutation(core, 3, ("/fifo",)).edits for _ in range(2)]

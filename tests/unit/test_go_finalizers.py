@@ -58,7 +58,7 @@ def test_all_blocks_of_the_list_are_read_once() -> None:
     "blocks",
     [
         make_block(0, 0, 0, 2, unused=struct.pack("<5Q", 1, 2, 0, 0, 0)),  # more records than the counter
-        make_block(0, 0, 0, 2, of=OTHER),  # the type of an object is no pointer
+        make_block(0, 0, 0, 2, of=OTHER),  # the type of an object is not a pointer
         make_block(0, 8, 0, 2),  # a link to memory that the runtime may free
         struct.pack("<3Q", 0, 0, 102).ljust(SIZE, b"\1"),
         make_block(0, 0, 0, 2)[:2048],

@@ -1,4 +1,4 @@
-"""Words that a runtime uses internally are no references: both engines leave out the same words, and no others."""
+"""Words that a runtime uses internally are not references: both engines leave out the same words, and no others."""
 
 from __future__ import annotations
 

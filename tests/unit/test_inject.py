@@ -173,7 +173,7 @@ def test_model_stops_at_the_end_of_memory() -> None:
 
 
 def test_paths_of_a_damaged_table() -> None:
-    """Three cases: a parent that is no node, a node that is its own descendant, and a chain so long that the path of
+    """Three cases: a parent that is not a node, a node that is its own descendant, and a chain so long that the path of
     each node cannot be written out."""
     nodes = {32: Node(1, 0, 5, 0), 64: Node(2, 32, 6, 1), 96: Node(3, 999, 7, 0), 128: Node(4, 160, 8, 0), 160: Node(5, 128, 9, 0)}
     found = {node.key: keys for node, keys in paths(nodes)}

@@ -279,7 +279,7 @@ def test_singly_linked_lists(arch: Arch, flags: int) -> None:
 
 @pytest.mark.parametrize("engine", [graphs.native(), graphs.pure()], ids=["native", "pure"])
 def test_pointers_that_are_no_links(engine: Engine) -> None:
-    """Three kinds of pointers are no links: pointers to other members of a block with links, links to other offsets,
+    """Three kinds of pointers are not links: pointers to other members of a block with links, links to other offsets,
     and structures with one wrong field."""
     image = Image(graphs.X86_64, 8)
     start = image.block(bytes(16) + image.words(ROOTS + 64) + bytes(24))

@@ -126,7 +126,7 @@ def test_buffers_that_overlap() -> None:
 
 
 def test_references_from_unused_parts() -> None:
-    """A block to which only words above the top refer is leaked. `refs` lists these words and says that they are no live references."""
+    """A block to which only words above the top refer is leaked. `refs` lists these words and says that they are not live references."""
     block = OBJECTS + 0x8000
     image = Image("Serial", SPACES)
     target = image.target()

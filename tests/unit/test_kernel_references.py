@@ -96,7 +96,7 @@ def test_registered_buffers_are_named() -> None:
     whole = describe_registered_buffers(target, [Range(0x55B400F34000, 0x55B400F37000)])
     assert whole == "2 buffers registered with io_uring descriptor 7"
     assert describe_registered_buffers(target, [Range(0x55B400F35000, 0x55B400F37000)]).startswith("1 buffer registered")
-    assert not describe_registered_buffers(target, [Range(0x55B400F36000, 0x55B400F37000)])  # a submitted entry is no buffer
+    assert not describe_registered_buffers(target, [Range(0x55B400F36000, 0x55B400F37000)])  # a submitted entry is not a buffer
     assert not describe_registered_buffers(SimpleNamespace(kernel_state=lambda: None), [Range(0, 1 << 47)])  # type: ignore[arg-type]
 
 

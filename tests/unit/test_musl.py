@@ -171,7 +171,7 @@ def test_blocks_have_the_requested_bounds(arch: Arch, paged: bool, engine: Calla
     assert {row.arena for row in rows} == {"main", "mmapped", "donated"}
     assert allocator.read_counters() == {f"usage_by_class[{n}]": count for n, count in enumerate(image.usage) if count}
     inner = SLABS + 0x2000 + 16 + 1008
-    assert directory.blocks.find(inner) < 0  # the slot that contains a group is no block
+    assert directory.blocks.find(inner) < 0  # the slot that contains a group is not a block
     claimed = directory.list_claimed()
     for address in (CONTEXT, AREAS, AREAS + 0x1FF8, SLABS, inner, DONATED + 8):
         assert any(start <= address < end for start, end in claimed), hex(address)

@@ -276,7 +276,7 @@ def test_a_child_that_is_too_small_for_a_finding() -> None:
 
 
 def test_many_outermost_pools() -> None:
-    """Many pools are no finding, because no pool has most of the memory."""
+    """Many pools are not a finding, because no pool has most of the memory."""
     top = PoolNode(0, "", None, 0)
     add_up([top, *(PoolNode(1 + number, "pool", top, 1 << 20) for number in range(20))])
     assert find_large_pool(top, WORDS) == []

@@ -46,7 +46,7 @@ def test_memory_that_the_program_could_write_is_root_memory() -> None:
 
 def test_memory_below_the_stack_pointer_is_no_root_in_known_stacks() -> None:
     """Three regions: the stack of the main thread; a stack right above a guard page; memory that contains a stack
-    pointer by chance, which is no stack."""
+    pointer by chance, which is not a stack."""
     main, guarded, shared = 0x10000, 0x31000, 0x50000
     target = FakeTarget(
         {main: bytes(PAGE), 0x30000: bytes(PAGE), guarded: bytes(PAGE), shared: bytes(PAGE)},

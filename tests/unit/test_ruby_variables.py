@@ -95,7 +95,7 @@ def test_lengths_of_hashes(long: bool) -> None:
 
 
 def test_tables_of_a_process_are_read_within_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory that is no table does not count towards the limit."""
+    """Memory that is not a table does not count towards the limit."""
     monkeypatch.setattr(tables, "ALL_ITEMS", 10)
     items = (7 | 1 << 32, 0xAAA, 0, 0, 9, 0xBBB, 0, 0)
     head = (0, 0, 2, 0, 1, 3, BASE + 0x200)

@@ -79,7 +79,7 @@ DAMAGE: dict[str, Callable[[Building, list[int]], None]] = {
     "last node before the first": lambda made, blocks: made.put(HEAD + 72, blocks[0] + 8),
     "a chunk in the middle is none": lambda made, blocks: made.put(blocks[0] + 24, made.block(40)),
     "a chunk twice": lambda made, blocks: made.put(blocks[0] + 24, blocks[1]),
-    "the map is no block": lambda made, blocks: made.put(HEAD, blocks[0] + 8),
+    "the map is not a block": lambda made, blocks: made.put(HEAD, blocks[0] + 8),
 }
 
 
@@ -116,7 +116,7 @@ def test_a_deque_in_use_by_a_thread_is_ignored() -> None:
 
 
 def test_other_users_of_a_vector() -> None:
-    """The vector's head and the owner of the block that begins with the head are no users. A pointer to the storage or
+    """The vector's head and the owner of the block that begins with the head are not users. A pointer to the storage or
     to the head may be an iterator."""
     made = Building()
     storage, head = made.block(160), made.block(24)

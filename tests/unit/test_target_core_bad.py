@@ -1,4 +1,4 @@
-"""Files that are no core, unreadable, truncated or damaged: one line reports this, and all readable data are used."""
+"""Files that are not cores, or are unreadable, truncated or damaged: one line reports this, and all readable data are used."""
 
 from __future__ import annotations
 

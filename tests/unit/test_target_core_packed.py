@@ -26,7 +26,8 @@ from findleaks.errors import TargetError
 from findleaks.target import gzip_members
 from findleaks.target.compressed import unpack_core
 from findleaks.target.core import open_core
-from findleaks.target.zstd import Damaged, Frames, TrailingData
+from findleaks.target.files import DamagedFile, TrailingData
+from findleaks.target.zstd import Frames
 
 
 def pack_zstd(data: bytes) -> bytes:
@@ -271,7 +272,7 @@ def test_frames_of_zstd_of_every_kind(tmp_path: Path) -> None:
     assert read == whole
     for size in chance.sample(range(1, len(packed)), 60):
         path.write_bytes(packed[:size])
-        with path.open("rb", buffering=0) as file, pytest.raises((EOFError, Damaged, TrailingData)):
+        with path.open("rb", buffering=0) as file, pytest.raises((EOFError, DamagedFile, TrailingData)):
             b"".join(iter(partial(Frames(file, zstandard).read1, 1 << 16), b""))
 
 

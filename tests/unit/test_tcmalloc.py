@@ -300,7 +300,7 @@ def test_descriptions_of_addresses() -> None:
 
 
 def test_memory_without_tcmalloc() -> None:
-    """Two kinds of memory are no tcmalloc: its table of size classes alone, and data that look like the beginning of a tcmalloc."""
+    """Two kinds of memory are not tcmalloc: its table of size classes alone, and data that look like the beginning of a tcmalloc."""
     image = make_image()
     target = image.target()
     target.write(image.of_class(3) + 8, bytes(8))

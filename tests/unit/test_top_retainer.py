@@ -55,7 +55,7 @@ SIZES[5] = 1 << 20
 
 
 def retainer() -> tuple[TopRetainer, Any]:
-    """Return a variable that retains COUNT lists and texts, and a session. Each list or text has a block that is no object."""
+    """Return a variable that retains COUNT lists and texts, and a session. Each list or text has a block that is not an object."""
     blocks = array("I", range(4 * COUNT))
     types = ObjectTypes(array("I", [0, NO_OBJECT, 1, NO_OBJECT] * COUNT), ["list", "text"], array("I", [1, 1]), "any", "object")
     tree = SimpleNamespace(members=lambda node, first, limit: blocks[first : first + limit], idom=lambda index: index - 1)

@@ -92,7 +92,7 @@ def test_few_points() -> None:
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_a_leak_that_begins_late(count: int) -> None:
-    """A series that was constant, and grows at the end, is no plateau."""
+    """A series that was constant, and grows at the end, is not a plateau."""
     for seed, begin in itertools.product(range(10), (0.25, 0.5)):
         assert trend(make_series(lambda at, begin=begin: 20_000 * max(0.0, at - begin), count, 50.0, seed), FLAT) == Trend.GROWING
 

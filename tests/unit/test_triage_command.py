@@ -85,7 +85,7 @@ def test_missing_pyarrow_is_reported_before_reading(
 
 
 def test_cores_of_systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """A real core, packed with zstd and named by systemd; a file that is no core; and the list of coredumpctl."""
+    """A real core, packed with zstd and named by systemd; a file that is not a core; and the list of coredumpctl."""
     folder, programs = tmp_path / "coredump", tmp_path / "bin"
     folder.mkdir()
     programs.mkdir()

@@ -28,7 +28,7 @@ def test_contradictory_leaks_are_different() -> None:
 
 
 def test_a_leak_with_one_other_target_is_the_same() -> None:
-    """Three differences between cores are no contradiction: pointers to freed memory, null pointers, and whether a block is reachable."""
+    """Three differences between cores do not contradict: pointers to freed memory, null pointers, and whether a block is reachable."""
     usual = make_leak(("→ 40 B", "→ 65,544 B", "0", "→ 24 B"), 50, 5960)
     others = [
         make_leak(words, 3, 5960)

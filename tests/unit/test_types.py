@@ -99,7 +99,7 @@ def test_standard_names_are_short() -> None:
 
 
 def test_a_library_whose_headers_are_not_in_the_core() -> None:
-    """The first page of the library is not in the core, so it is no module. Its vtables have the same addresses."""
+    """The first page of the library is not in the core, so it is not a module. Its vtables have the same addresses."""
     image = Image()
     vtable = image.vtable(image.typeinfo("3Foo"))
     names = dict.fromkeys((TEXT, TABLES, CONSTANTS, DATA), "/usr/lib/libmade.so")

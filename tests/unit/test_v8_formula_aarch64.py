@@ -60,7 +60,7 @@ def test_other_functions_have_no_result(place: int, fields: list[int]) -> None:
 
 
 def test_any_bytes_end(fields: list[int]) -> None:
-    """Damaged code, and fields that are no addresses."""
+    """Damaged code, and fields that are not addresses."""
     rng = random.Random(5)
     for _ in range(300):
         code = bytearray(CODE)

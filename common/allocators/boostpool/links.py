@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 _SLACK = 16  # glibc's blocks exceed the requested size by fewer bytes
 LARGE, PAGE = (128 << 10) - 64, 4096
-"""malloc may map blocks of at least LARGE bytes. They exceed the requested size by up to a page
-more."""
+"""malloc may map blocks of at least LARGE bytes. Their usable size may
+then exceed the requested size by one more page."""
 TRAILER = 16  # bytes of the address and the size of the next block
 END = 0, 0  # address and size of the next block at the end of the last block
 

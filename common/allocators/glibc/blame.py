@@ -28,7 +28,7 @@ from findleaks.target.ranges import nonzero_pieces
 from findleaks.value_classes import NamedTuple
 
 HOPS = 24  # number of consecutive sound chunks that prove a position if the true start is unknown
-SEARCH_BYTES = 1 << 18  # bytes behind a header that are searched for the true end of its chunk
+SEARCH_BYTES = 1 << 18  # bytes after a header that are searched for the true end of its chunk
 MAX_JUDGED = 64  # invalid headers of one instance that are examined; further headers are not
 MAX_SEARCHED = 4  # number of these headers for which all memory is searched for a pointer
 

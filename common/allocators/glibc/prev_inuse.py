@@ -1,13 +1,13 @@
-"""Doubtful headers: PREV_INUSE is clear, so the chunk before is free, but that chunk's copy of its
-size is wrong.
+"""Find headers whose PREV_INUSE bit contradicts the chunk before: the bit is clear, so that chunk
+is free, but its copy of its size is wrong.
 
 A string that ends one byte past its block has this effect, because its final 0 clears the lowest
 byte of the next size word, which contains PREV_INUSE. malloc.c clears the bit and writes the copy
 (set_foot) only for chunks in bins, which are linked in both directions. So the links show which
 word was overwritten.
 
-If a thread is stopped between these two steps, both words are right. Such a thread is running in
-libc, and has the address of one of the two chunks in a register."""
+If a thread is stopped between these two steps, neither word was overwritten. Such a thread is
+running in libc, and has the address of one of the two chunks in a register."""
 
 from __future__ import annotations
 

@@ -169,8 +169,9 @@ class BinGuesses:
                 before = self._firsts[self.extents.szind[i]] + self.extents.shard(i)
                 for row, layout in enumerate(self.bins):
                     if layout.extent is self.extents.layout:
-                        # A bin that has just returned its current slab has a word only in its list
-                        # of other slabs.
+                        # A bin that has just returned its current slab has a pointer only in its
+                        # list of other
+                        # slabs.
                         for field in (layout.slabcur, layout.nonfull):
                             votes[place - at - field - before * layout.size, row] += 1
         return votes

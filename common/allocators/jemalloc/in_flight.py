@@ -17,8 +17,8 @@ from findleaks.engine.contract import Blocks
 
 
 def find_blocks_in_flight(heap: JemallocView, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
-    """Yield all entries of each stack that one of the words points into, and the blocks of each
-    descriptor that one of the words points to."""
+    """Yield all blocks in each array of cached blocks that one of the words points into, and the
+    blocks of each descriptor that one of the words points to."""
     for cache in heap.caches_found:
         low = cache.stacks_at
         for stack in sorted(cache.stacks, key=lambda stack: stack.address):

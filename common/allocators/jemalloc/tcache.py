@@ -129,9 +129,9 @@ def _find_last_word(memory: Memory, slow: int, words: Sequence[int]) -> int:
 def find_unlisted(
     memory: Memory, engine: Engine, classes: Classes, layout: ExtentLayout, threads: Sequence[Thread], arenas: Sequence[JemallocArena]
 ) -> list[tuple[JemallocArena, int, int]]:
-    """Find the caches of arenas that list none. They are searched for in the threads' static
-    storage, by their pointer to an arena. Return (arena, cache, descriptor) by the index of the
-    arena."""
+    """Find the thread caches of arenas whose list of thread caches is empty. They are searched for
+    in the threads' static storage, by their pointer to an arena. Return (arena, cache, descriptor)
+    by the index of the arena."""
     by_address = {arena.address: arena for arena in arenas}
     found: dict[int, JemallocArena] = {}
     regions = memory.target.regions()
@@ -196,7 +196,9 @@ def _read_52(memory: Memory, classes: Classes, cache: int, descriptor: int, foun
         if not before <= end <= before + STACKS:
             break
         if szind and number > (end - before) // word:
-            found.problems.append(f"counts {number:,} blocks of {classes.sizes[szind]:,} bytes, more than its stack can have")
+            found.problems.append(
+                f"counts {number:,} blocks of {classes.sizes[szind]:,} bytes, more than its array of cached blocks can contain"
+            )
         else:
             found.stacks.append(Stack(szind, end - word * number, memory.words(end - word * number, number) or ()))
         before, count = end, szind + 1

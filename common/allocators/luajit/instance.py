@@ -85,14 +85,14 @@ class LuaJitAllocator(Allocator):
                 break
         if chunk >= limit:
             return None
-        self.problems.append(Problem(chunk, f"memory is missing at {chunk:#x}: LuaJIT's blocks behind it are not read", False))
+        self.problems.append(Problem(chunk, f"memory is missing at {chunk:#x}: LuaJIT's blocks after it are not read", False))
         return chunk
 
     def _end(self, chunk: int, code: int) -> Optional[int]:
         if code < DIFFERS:
             return None
         why = "disagrees with the chunk before it" if code == DIFFERS else "has an impossible size"
-        what = f"LuaJIT's chunk at {chunk:#x} {why}: the blocks behind it are not read"
+        what = f"LuaJIT's chunk at {chunk:#x} {why}: the blocks after it are not read"
         self.problems.append(Problem(chunk, what, True, Range(chunk, chunk + HEADER)))
         return chunk
 

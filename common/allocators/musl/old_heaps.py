@@ -226,7 +226,7 @@ def walk(memory: Memory, engine: Engine, layout: Old, start: int, chunk: int, li
         if after is None:
             what = f"the chunk at {at:#x} has an impossible size" if code != NO_MEMORY else f"memory is missing at {at:#x}"
             damaged = Range(at, at + header) if code != NO_MEMORY else None
-            made.problems.append(Problem(at, f"{what}: the blocks behind it are not read", code != NO_MEMORY, damaged))
+            made.problems.append(Problem(at, f"{what}: the blocks after it are not read", code != NO_MEMORY, damaged))
             return made
         _overrun(memory, made, layout, at, *after)
         at, before = after

@@ -81,8 +81,8 @@ def _search(memory: Memory, engine: Engine, partition: Partition, known: Mapping
 
 
 def _read_links(memory: Memory, place: int, address: int, known: Mapping[int, Partition]) -> Optional[_Links]:
-    """Read the thread cache at `address`, whose member root_ is at `place`. Return None if there is
-    no thread cache."""
+    """Read the thread cache at `address`. `place`: the address of its member root_. Return None if
+    there is no thread cache."""
     root, tid, following, previous = memory.words(place, at.CACHE_ROOT_WORDS) or (0, 0, 0, 0)
     buckets = _find_buckets(memory, place) if root in known else None
     if buckets is None or buckets <= address:

@@ -140,7 +140,8 @@ class _Search:
         return all(flags & FREE == FREE or (flags & FREE <= LAST_TYPE and 0 < count < MOST_REFERENCES) for count, flags in heads)
 
     def _slots(self, start: int) -> int:
-        """Return the number of slots in the header of an arena of values; 0 if it is no header."""
+        """Return the number of slots in the header of an arena of values; 0 if it is not a
+        header."""
         header = self.memory.members(start, "PII") if start % 8 == 0 else None
         sound = header is not None and header[0] % 8 == 0 and header[1] in _SLOTS and header[2] in (0, _FAKE)
         return header[1] if header is not None and sound else 0

@@ -284,8 +284,8 @@ class Scudo(Allocator):
     def is_changing(self, problem: Problem, words: Sequence[int], blocks: Blocks) -> bool:
         """Return whether a thread inside scudo is changing the memory that the problem is about. A
         problem about counters has the start of the class's memory as its address. A thread that
-        takes or returns a block of the class has an address in that memory, in the class's record,
-        or in a thread cache."""
+        takes or returns a block of the class has, in a register or on its stack, an address in that
+        memory, in the class's record, or in a thread cache."""
         one = next((one for one in self.classes if one.start == problem.address), None)
         if one is None:
             return super().is_changing(problem, words, blocks)

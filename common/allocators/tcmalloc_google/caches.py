@@ -122,7 +122,7 @@ def _slabs(memory: Memory, place: Place, cpus: CpuCaches, problems: list[Problem
             return
         rows = list(zip(headers[2::2], headers[3::2], cpus.begins[1:], bounds[1:]))
         wrong = [number for number, row in enumerate(rows, 1) if row[0] and not row[2] <= row[0] <= row[1] <= max(row[3], row[2])]
-        # One or two bad headers are damage. With more, this is no slab.
+        # One or two bad headers are damage. With more, this is not a slab.
         if len(wrong) > 2 or (wrong and not any(row[0] for row in rows[: wrong[0] - 1])):
             return
         for number in wrong:

@@ -7,8 +7,8 @@ from findleaks.allocators.images import Image, find_images
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Target
 
-# The first words of SizeMap::class_to_size_, which are 32-bit sizes by class (0, 8, 16, …), for
-# both alignments of the entry 8.
+# SizeMap::class_to_size_ has 32-bit sizes by class: 0, 8, 16, …. The 8 is in the upper or in the
+# lower half of an aligned word, so the word contains (0, 8) or (8, 16).
 MARKS = (8 << 32, 16 << 32 | 8)
 FIRST = 20  # bytes of the first sizes, which rise and are multiples of 8
 

@@ -156,8 +156,8 @@ def find_root(
     if high >> layout.root_bits:
         return 0
     for low, end in data:
-        # The root is completely in the data, so the entry for this page can only be in part of the
-        # data.
+        # All of the root node is in the data of the file. This limits the addresses at which its
+        # entry for this page can be.
         first, last = low + WORD * high, end - WORD * ((1 << layout.root_bits) - high - 1)
         for piece in nonzero_pieces(memory.target, first, last) if first < last else ():
             for at in engine.search(piece, *nodes):

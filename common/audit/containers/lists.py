@@ -127,7 +127,7 @@ def _check_back_links(reader: ContainerReader, nodes: array[int], before: int, o
 
 def recognise_list(reader: ContainerReader, address: int, place: BlockPlace, value: int) -> Optional[Container]:
     """Recognise the list that begins with the pointer `value` at `address`. Returns None if the
-    block that `value` points to is no list node."""
+    block that `value` points to is not a list node."""
     offset = find_link(reader, place, value)
     if offset is None:
         return None
@@ -156,7 +156,7 @@ def _ends_outside_blocks(reader: ContainerReader, nodes: array[int], offset: int
 def find_link(reader: ContainerReader, place: BlockPlace, value: int) -> Optional[int]:
     """Return the offset of the link to the next node, relative to `value`. It is the word with the
     longest chain of nodes (at most SAMPLE are counted). Words with which a runtime lists all of its
-    objects are no links: each object would be the head of a long list."""
+    objects are not links: each object would be the head of a long list."""
     size = reader.size
     count = min((place.size - place.offset) // size, WORDS)
     words = enumerate(reader.words(value, count) or ())

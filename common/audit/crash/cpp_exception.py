@@ -1,6 +1,6 @@
 """The C++ exception that nothing caught, found from the stack of the thread that terminated.
 
-A thrown object lies in a block of malloc, behind a header that ends in the unwinder's record. That
+A thrown object lies in a block of malloc, after a header that ends in the unwinder's record. That
 record begins with eight bytes that name language and vendor ("GNUCC++\\0"). The stack frame of
 __cxa_throw contains the address of the record. Offsets from the record, with words of W bytes
 (Itanium C++ ABI, "Exception Handling", 2.2.1; libstdc++'s unwind-cxx.h and libc++abi's

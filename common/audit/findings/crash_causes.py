@@ -31,7 +31,7 @@ def describe_reason(found: Crash, target: Target) -> str:
     invalid = "which is not a valid address" if found.address is None else "which is not executable"
     texts = {
         "division-by-zero": "it divided an integer by zero",
-        "division-overflow": f"it divided {number(fault.dividend)} by {number(fault.value)}, and the result does not fit",
+        "division-overflow": f"it divided {number(fault.dividend)} by {number(fault.value)}, and the result does not fit into the register",
         "float": f"it {FLOATS.get(fault.code, '')}",
         "trap": f"it reached a trap instruction ({fault.instruction})",
         "refused": f"{fault.instruction} is an invalid or privileged instruction",

@@ -68,8 +68,9 @@ def describe_collected_owners(session: Session, type_name: str, size: int, facts
 
 def _describe_owners(found: Sequence[tuple[str, int, int]], size: int, facts: dict[str, object]) -> str:
     """Return a sentence about the result of Runtime.native_classes. Adds the classes to `facts`."""
-    # Live objects that own blocks of this size are evidence. Without such objects, classes without
-    # live objects are more likely: a class with live objects owns blocks of other sizes.
+    # Live objects that own blocks of this size are evidence. If there are none, the owner is more
+    # likely a class without live objects, because live objects of the other classes own blocks of
+    # other sizes.
     owners, unused = [one for one in found if one[2]], [one for one in found if not one[1]]
     if owners and size >= _DISTINCT:
         unused = []

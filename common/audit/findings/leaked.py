@@ -13,16 +13,8 @@ from findleaks.audit.findings.leak_sources import describe_calls, describe_sourc
 from findleaks.audit.findings.significance import LEAST, PART
 from findleaks.audit.interior_heads import find_largest_head
 from findleaks.audit.kernel_pointers import count_unreadable
-from findleaks.audit.leak_groups import (
-    Leak,
-    describe_leak,
-    is_next_to_nothing,
-    list_leaks,
-    merge_leaks,
-    name_contents,
-    suggest_about,
-    suggest_track,
-)
+from findleaks.audit.leak_commands import suggest_about, suggest_track
+from findleaks.audit.leak_groups import Leak, describe_leak, is_negligible, list_leaks, merge_leaks, name_contents
 from findleaks.audit.module_words import describe_module_word
 from findleaks.audit.reference_evidence import (
     describe_missing_decrement,
@@ -87,7 +79,7 @@ def find_leaked_memory(session: Session, figures: BlockFigures, possible_reporte
         return Finding(
             "nothing-lost", 0, title, _describe_conventions(session), facts=facts, commands=("find",) if maybe else (), resident=0
         )
-    is_small = is_next_to_nothing(leaks.bytes, _comparison_bytes(session))
+    is_small = is_negligible(leaks.bytes, _comparison_bytes(session))
     cause, commands, owner = _describe_largest(session, leaks.bytes, facts, is_small)
     if is_small:
         title = f"Almost nothing leaked: {blocks(leaks.blocks)}, {size(leaks.bytes)}{maybe}."

@@ -9,7 +9,8 @@ from findleaks.audit.accounting import Accounting
 from findleaks.audit.block_type import find_block_type
 from findleaks.audit.findings.figures import LEAKED, BlockFigures
 from findleaks.audit.findings.significance import is_significant
-from findleaks.audit.leak_groups import Leak, list_leaks, merge_leaks, suggest_mapping_track
+from findleaks.audit.leak_commands import suggest_mapping_track
+from findleaks.audit.leak_groups import Leak, list_leaks, merge_leaks
 from findleaks.audit.mapping_contents import HUGE_PAGES, STACK
 from findleaks.engine.terms import Kind
 from findleaks.formatting import blocks, format_count, number, size, some

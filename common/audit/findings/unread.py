@@ -10,7 +10,7 @@ from findleaks.audit.diagnostics import managed_heaps
 from findleaks.audit.findings.figures import BlockFigures
 from findleaks.audit.findings.retainer_sentences import describe_size
 from findleaks.audit.findings.significance import is_significant
-from findleaks.audit.leak_groups import suggest_mapping_track
+from findleaks.audit.leak_commands import suggest_mapping_track
 from findleaks.audit.mapping_owners import describe_referrers
 from findleaks.audit.unread_memory import UnreadMemory, find_unread_memory, list_unattributed
 from findleaks.engine.terms import Kind

@@ -64,8 +64,8 @@ class PureDominators(WholeTree):
         self._work: Iterator[None] | None = None
         self._steps = 0
         self._expects_leaf_trees = False
-        # Indexed by place. `_counts`: the number of nodes that the node retains. `_sums`: the sum
-        # of the sizes of all nodes at lower places, with one more element at the end.
+        # Indexed by position. `_counts`: the number of nodes that the node retains. `_sums`: the
+        # sum of the sizes of all nodes at lower positions, with one more element at the end.
         self._counts: list[int] = []
         self._sums: list[int] = []
 

@@ -270,7 +270,7 @@ class Recogniser:
         if places & (places - 1) or not count <= used <= places or not (packed or slots in (places, 2 * places)):
             return None
         # The elements of packed arrays may also have 32 bytes. The allocator may round the size up
-        # by half.
+        # to as much as one and a half times.
         least, most = places * (PACKED_ELEMENT if packed else ELEMENT), places * ELEMENT
         if least > left or left - most > (c.end - c.start) // 2:
             return None

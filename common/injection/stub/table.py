@@ -165,7 +165,7 @@ class CountTable:
         return private_pages(words, (), chain)
 
     def seeds(self, pairs: Iterable[tuple[int, int]]) -> dict[int, bytes]:
-        """Return rules at the positions where the stub looks for them: address -> entry. Rules for
+        """Return {address: entry}: each rule at the address where the stub looks for it. Rules for
         which there is no space are left out."""
         made: dict[int, tuple[int, int]] = {}
         for key, value in pairs:

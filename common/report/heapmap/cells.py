@@ -37,8 +37,8 @@ LOOKS = (
     Look(PageState.UNKNOWN, "unknown", "unknown", "damaged, absent, foreign", "?", "?", "37", "#8b929b", "#6a727c"),
 )
 BY_STATE = {look.state: look for look in LOOKS}
-# Colours of pages that are hardly in use. Pages that are more in use have a colour between this one
-# and the full colour.
+# Colours of pages of which hardly any bytes are in use. The more bytes are in use, the more the
+# colour resembles the full colour.
 FAINT_LIGHT, FAINT_DARK = "#9dc1f2", "#2b5687"
 
 

@@ -60,7 +60,7 @@ _UNWRITTEN = {
 }
 # In all releases: flags, the code and its size in a regular expression; positions in a match; the
 # input and the output of z_stream, which are set during a call only, and fields that zlib does not
-# use; a number of a file.
+# use; a file descriptor.
 _TO_END = 1 << 32  # also the words of a block for which a mask has no bits
 _NUMBERS = {
     "re.Pattern": (7, *range(9, LAST_WORD), _TO_END),

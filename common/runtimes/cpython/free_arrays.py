@@ -43,8 +43,8 @@ _LIST = _Array("list", _LISTS, _NEXT - 1)
 
 
 def _apart(first: int) -> Sequence[_Array]:
-    """Return the arrays with the addresses of freed lists, freed dictionaries and freed tables. The
-    number of addresses follows each array."""
+    """Return three arrays, each followed by its length: the addresses of freed lists, of freed
+    dictionaries and of freed tables."""
     second = first + ENTRIES + 1
     return (_LIST, _Array("dict", first, second - 1), _Array("", second, second + ENTRIES))
 

@@ -21,8 +21,8 @@ from findleaks.runtimes.cpython.types import HEAP_TYPE, INLINE_VALUES, MANAGED_D
 from findleaks.runtimes.cpython.variables import SPLIT, Table, items, table
 
 _LIST_ITEMS, _TABLE, _VALUES = 3, 4, 5  # words of a list and of a dictionary with their storage
-# Words of a set: its mask, the pointer to its table, and the table of a small set, which still has
-# remains if the set has become larger.
+# Words of a set: its mask, the pointer to its table, and the table of a small set, which still
+# contains old entries if the set has become larger.
 _SET_MASK, _SET_TABLE, _SMALL_TABLE = 4, 5, range(8, 24)
 _DEQUE_BLOCK, _DEQUE_LINKS = 66, (0, 65)  # words of a block of a deque, and its links
 _DEQUE_ENDS = (3, 4)  # words of a deque with its first and its last block
@@ -32,7 +32,7 @@ _OBJECTS, _INT = (6, 16), 0xFFFFFFFF  # T_OBJECT and T_OBJECT_EX: members that a
 _MEMBER = 5  # words of a PyMemberDef: name, type, offset, flags, description
 _MOST_MEMBERS = 1 << 8
 _WINDOW = 1 << 13  # words of a table that are read at once
-UNUSED = "unused"  # in place of a name: the word is no reference
+UNUSED = "unused"  # in place of a name: the word is not a reference
 # Bits before the flag that shows whether values in an object are in use (struct _dictvalues of
 # 3.13), and the largest number of words of such values.
 _VALID, _MOST_INLINE = 24, 32
@@ -70,7 +70,7 @@ class MemberLines:
 
     def of_object(self, number: int, index: int) -> dict[int, str]:
         """Return the names of words of the object in a block that are known so far, by their number
-        in the block. UNUSED: the word is no reference."""
+        in the block. UNUSED: the word is not a reference."""
         found = self._by_type.get(number)
         if found is None:
             found = self._by_type[number] = self._read_slots(number)

@@ -35,7 +35,7 @@ _FUNCTION = {16: "__globals__", 24: "__builtins__", 48: _CODE, 56: _DEFAULTS, 64
 _OLD_FUNCTION = {16: _CODE, 24: "__globals__", 32: _DEFAULTS, 40: "__kwdefaults__", 48: _CLOSURE, 72: "__dict__"}
 _TYPE = {24: "tp_name", 256: "__base__", 264: "__dict__"}
 _LENGTHS = {"set": 24, "frozenset": 24, "collections.deque": 16}
-"""Offsets of the length of collections that are no lists, tuples or dictionaries."""
+"""Offsets of the length of collections that are not lists, tuples or dictionaries."""
 _LRU_CACHE, _PARTIAL = "functools._lru_cache_wrapper", "functools.partial"
 _CACHE, _CACHED = 72, 88
 """Offsets of the dictionary and of the function of an lru_cache."""

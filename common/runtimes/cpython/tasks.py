@@ -32,8 +32,9 @@ _WRAPPERS = ("coroutine_wrapper", "async_generator_asend", "async_generator_athr
 _FUTURE_ITERATOR = "_asyncio.FutureIter"
 _WORDS = 32  # words of a task in which its coroutine is looked for
 _DEEPEST = 1 << 10  # coroutines of a task
-# Coroutines of all tasks together, and the outermost ones of each further task. In damaged memory,
-# many tasks may refer to the same long chain of coroutines.
+# Maximum number of coroutines that are read for all tasks together. After that, this number of the
+# outermost coroutines is read of each task: in damaged memory, many tasks may refer to the same
+# long chain.
 _MOST_COROUTINES, _FEWEST = 1 << 19, 16
 _TOP, _TAGS = 64, 7  # offset in a frame of the top of its stack; bits of a reference of 3.14
 _STATE = -5  # offset from a frame of the state of its coroutine, since 3.11

@@ -36,8 +36,8 @@ ENTRIES = 1 << 12
 LEAST = 16
 """Minimum number of entries that yield the same address of an array."""
 SHARE = 15 / 16
-"""Of the entries of an array that refer to objects in blocks, the minimum fraction that yields the
-address of the array. By chance, only one in ENTRIES yields it."""
+"""Minimum fraction of those entries of an array that refer to objects in blocks, from which the
+right address of the array is computed. By chance, it is computed from only one in ENTRIES."""
 MOST_CANDIDATES = 16
 """Maximum number of addresses whose entries are checked."""
 

@@ -25,8 +25,8 @@ _WORD = 8
 # with cgo, and the kernel calls the second.
 _CALLED = ("runtime.mstart", "runtime.sigtramp")
 _CALLS_C = "runtime.asmcgocall"
-# On AArch64, a thread without cgo begins inside this function, which saves no return address. `pc`
-# is inside an instruction if the function has called another one.
+# On AArch64, a thread without cgo begins inside this function, which saves no return address. If
+# the function has called another one, `pc` is the return address minus 1, inside an instruction.
 _STARTS_THREADS, _INSTRUCTION = "runtime.clone", 4
 # This function calls another one on the thread's own stack. Meanwhile, on AArch64, the frame
 # pointer still refers to the frame of systemstack on the goroutine's stack, one word below the

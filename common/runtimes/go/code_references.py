@@ -192,8 +192,8 @@ def _operands_aarch64(code: bytes, start: int, into: Optional[_Into] = None) -> 
 
 
 def _offset_aarch64(word: int) -> Optional[int]:
-    """Return what an instruction adds to a register to compute an address; None if it is no add,
-    load or store."""
+    """Return what an instruction adds to a register to compute an address; None if it is not an
+    add, load or store."""
     constant = word >> 10 & 0xFFF
     if word & 0xFF800000 == 0x91000000:
         return constant << 12 if word & _SHIFTED else constant

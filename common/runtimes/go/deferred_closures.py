@@ -69,8 +69,8 @@ def is_deferred(code: Sequence[Instruction], at: int, name: str, table: Function
     kept = frozenset(word for word in words if end - word in slots or _is_in_record(code, word, table))
     if not kept:
         return False
-    # Without optimisation, a variable has the address, too. It must not be in a structure whose
-    # address is used.
+    # Without optimisation, a variable has the address, too. The variable must not be in a structure
+    # whose address is used.
     for word in words - kept:
         known = {place, *(one - _CLOSURE for one in kept)}
         if any(one.name == "lea" and one.base == RSP and one.displacement not in known and (one.displacement or 0) <= word for one in code):

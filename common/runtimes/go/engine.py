@@ -114,7 +114,7 @@ class PointerTable(NamedTuple):
 
 
 def copy_pointers(engine: Engine, pieces: Sequence[Piece], table: PointerTable, where: Range) -> tuple[Piece, int]:
-    """Return the memory of a range with zeros in place of words that are no pointers, and the
+    """Return the memory of a range with zeros in place of words that are not pointers, and the
     number of parts in which each word counts as a pointer, because the pointers are unknown.
 
     `where`: a range of whole words in spans with pointers. `pieces`, ascending: this memory, the

@@ -48,7 +48,7 @@ ELEMENT = range(8, MSPAN - 1)
 STATE_BEFORE = 5
 OBJECTS, MANUAL = 1, 2  # mSpanInUse; mSpanManual: stacks, and some of the collector's buffers
 
-LARGEST = 1 << 40  # a region that is larger is no part of the heap, but the shadow of a sanitizer
+LARGEST = 1 << 40  # a region that is larger is not part of the heap, but the shadow of a sanitizer
 
 MAX_SLOTS = 1 << 16  # maximum number of addresses tried as the start of an arena
 # Maximum number of entries read of possible tables: a hostile core may have many tables.
@@ -60,7 +60,7 @@ OFTEN = 1 << 14  # spans between two checks for the user's interrupt
 
 
 class Arena(NamedTuple):
-    """An arena.
+    """One arena of Go's heap.
 
     `entry` is the address of its heapArena. `spans` has the mspan of each page, 0 for none.
     `starts` has a bit for each page, set if a span of objects begins there (pageInUse)."""

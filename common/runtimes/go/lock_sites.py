@@ -56,7 +56,8 @@ NAMES = ("sync.", "internal/sync.")
 # Offsets of the methods of sync.Locker in an itab
 _LOCK_SLOT, UNLOCK_SLOT = 0x18, 0x20
 DEFERRED_CALLS, OTHER_CLOSURE = -1, -2
-"""In place of a slot: calls of runtime.deferreturn, and of closures that are not deferred."""
+"""Values instead of a slot: a call of runtime.deferreturn, and a call of a closure that is not
+deferred."""
 _CALL = re.compile(rb"[\xe8\xe9](?=(.{4}))", re.DOTALL)
 _MOST_CODE = 1 << 16  # bytes of a function
 _WORD, _MOST_JUMPS = 8, 1 << 10

@@ -22,7 +22,7 @@ from findleaks.value_classes import NamedTuple
 
 CONSTANT, COPY, LOAD, STORE, FORGET, CALL, BRANCH, JUMP, END, UNKNOWN_JUMP = range(10)
 """Kinds of steps. FORGET: an instruction changes `register`, or all registers if it is NOWHERE.
-BRANCH and JUMP lead to `number`."""
+BRANCH and JUMP continue at address `number`."""
 NOWHERE, STACK, ABSOLUTE, NUMBER = -1, -2, -3, -4
 """No register, or in place of one: the stack pointer; no base, because `number` is an address; a
 number in the instruction, such as zero."""

@@ -76,8 +76,8 @@ class MapReader:
         return self._read_classic(head, variable, words) if self._is_classic else self._read_swiss(head, variable, words)
 
     def read_on_stack(self, head: int, words: Sequence[int]) -> Optional[GoMap]:
-        """Return the map whose head consists of these words of a stack; None if they are no head.
-        The compiler places the head of a map on the stack if the map does not escape."""
+        """Return the map whose head consists of these words of a stack; None if they are not a
+        head. The compiler places the head of a map on the stack if the map does not escape."""
         if not self._is_classic:
             return self._read_swiss(head, 0, words)
         # Any words may be on a stack. A map with buckets for overflow has a mapextra, which refers

@@ -67,7 +67,7 @@ def list_starts(types: Types, names: TypeNames, value: int, offset: int) -> Opti
 
 def _member(types: Types, one: Type, offset: int) -> str:
     """Return the name of the member of a value; "" for the whole of a plain value, and for words
-    after the first one of a plain value. Elements that are no whole words have no names."""
+    after the first one of a plain value. Elements that are not whole words have no names."""
     made = ""
     for _ in range(_MAX_DEPTH):
         inner = None

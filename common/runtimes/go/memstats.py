@@ -66,8 +66,8 @@ class MemStats(NamedTuple):
 def mem_stats(memory: Memory, data: Sequence[Range], objects: int, manual: int, old: bool) -> Optional[MemStats]:
     """Return the counters in these variables; None if they are not found.
 
-    `objects`, `manual`: bytes of the spans in use with objects, and of the others. `old`: Go
-    1.18."""
+    `objects`, `manual`: bytes of the spans in use that contain objects, and of all other spans in
+    use. `old`: whether the variables have the layout of Go 1.18."""
     best: Optional[tuple[bool, int, dict[str, Count]]] = None
     variables = list(_variables(memory, data))
     for start, words in variables:

@@ -173,8 +173,8 @@ class ShapeReader:
                 yield place, value
 
     def _is_child(self, address: int, above: int, parent: int, least: int) -> bool:
-        """Whether this is an entry, or a node below another one. `parent`: the offset of the word
-        that refers to the node above. `least`: bytes of an entry."""
+        """Whether the block at `address` is an entry, or a child of the node at `above`. `parent`:
+        the offset of the word that refers to the parent. `least`: bytes of an entry."""
         tag, size = self._tag(address), size_at(self._blocks, address)
         return size >= least and (tag == 1 or (tag == 0 and self._memory.word(address + parent) == above))
 

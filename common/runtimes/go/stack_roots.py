@@ -33,8 +33,8 @@ from findleaks.target.ranges import merge_ranges
 from findleaks.value_classes import NamedTuple
 
 _WORD = 8
-# Most frames, and most records of deferred calls, that are read for one goroutine. If a stack has
-# more frames, each word of the rest of the stack counts as a pointer.
+# Maximum number of frames, and of records of deferred calls, that are read for one goroutine. If a
+# stack has more frames, each word of the rest of the stack counts as a pointer.
 _MOST_FRAMES, _MOST_RECORDS = 1 << 16, 1 << 12
 _MOST_SHAPES = 16  # shapes that are stored for one innermost pc
 _CHECKED = 1 << 10  # goroutines between two checks for Ctrl-C

@@ -53,8 +53,8 @@ def _is_cleaned(tables: Tables, engine: Engine, objects: JavaObjects, graph: Gra
     if not garbage:
         return True
     announced = array("I", (index for index in _referents(tables, engine, objects, referent) if kinds[index] in GARBAGE))
-    # The engine needs time for each call of Graph.referrers in proportion to all references, so the
-    # objects are found from the other end.
+    # The engine needs time for each call of Graph.referrers in proportion to all references, so
+    # findleaks searches the objects for references instead.
     tree = graph.dominators(1)
     tree.merge_into_roots(_ignore_live(graph))
     tree.refer(0, announced)

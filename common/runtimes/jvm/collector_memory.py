@@ -32,8 +32,8 @@ _CARD_TABLE, _BITMAP_NAME = "card table", "mark bitmap"
 _MANAGER, _MAPPER, _HEAP = 64, 16, 512  # words that are read of these structures
 _MARK_CHUNK = 8192  # bytes of a chunk of G1's mark stack
 _STACK_FIELDS, _MOST_BUCKETS = 6, 32
-# ZGC of JDK 11 reserves four times as many addresses as the largest heap has bytes. Its mark stacks
-# begin 1 TiB after these addresses, and have 1 TiB of addresses.
+# ZGC of JDK 11 reserves an address range of four times the maximum heap size. Its mark stacks begin
+# 1 TiB after this range, in a range of 1 TiB.
 _JDK11_PARTS, _JDK11_MARK_STACKS = 4, 1 << 40
 _LEAST_CHUNKS, _MOST_CHUNKS = 128, 1 << 24  # numbers of chunks of a plausible mark stack
 

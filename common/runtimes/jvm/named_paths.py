@@ -53,8 +53,9 @@ class NamedPaths:
         return self._named[self._numbers[index]]
 
     def _choose(self, found: Sequence[int], most: int) -> list[int]:
-        """Return at most `most` of the objects, and only a few of each class: thousands of buffers
-        may refer to one chunk of a pool, and one array refers to all these buffers."""
+        """Return at most `most` of the objects, and only a few of each class. For example,
+        thousands of buffers may refer to one chunk of a pool; they would exclude the array that
+        refers to all of them."""
         counts: Counter[int] = Counter()
         chosen = []
         for one in found:

@@ -295,7 +295,7 @@ class JavaGraph(ObjectGraph):
     def mapping_remedies(self, type_name: str, path: Sequence[int], objects: int) -> Sequence[str]:
         if objects and not path:
             return ()
-        # An object that keeps many mappings, such as a service with a cache, is no file.
+        # An object that keeps many mappings, such as a service with a cache, is not a file.
         classes = self._reach.by_class() if self._reach is not None else ()
         klasses = {one.java_class.name: one.java_class.klass for one in classes if one.live.blocks * _MOST_MAPPINGS >= objects}
         return list(find_mapping_remedies(self._tables, self._objects.reader, klasses, type_name, [self.type_of(one) for one in path]))

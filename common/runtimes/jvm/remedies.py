@@ -180,7 +180,7 @@ def _find_owner_remedies(tables: Tables, reader: ClassReader, name: str, klass: 
     elif name == BUFFER and not has_cleaner:
         yield "free these buffers as their library documents (LWJGL: MemoryUtil.memFree()): the collector frees only the objects"
     elif name == BUFFER:
-        yield "-XX:MaxDirectMemorySize=BYTES limits direct buffers; the collector frees them, so drop or reuse them"
+        yield "-XX:MaxDirectMemorySize=BYTES limits direct buffers; the collector frees a buffer that nothing refers to"
     elif name == SEGMENT:
         yield "allocate memory in a java.lang.foreign.Arena that the program closes: nothing frees memory of Arena.global() or of malloc"
     elif name.startswith(_ARENA) and _AUTOMATIC in path:

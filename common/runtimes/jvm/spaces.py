@@ -38,8 +38,8 @@ CHUNK = 24  # bytes of the smallest chunk of CMS, which the tables of JDK 8 lack
 
 class Space(NamedTuple):
     """A space of the Java heap: [bottom, top) has its objects, [top, end) has none. Each object
-    begins at a multiple of `step` bytes after the bottom; 0 is the usual alignment of objects. Each
-    has more than `least` bytes. For `chunk` see engine.ObjectWalk.set_range."""
+    begins at a multiple of `step` bytes after the bottom; 0 stands for the usual alignment of
+    objects. An object has more than `least` bytes. For `chunk` see engine.ObjectWalk.set_range."""
 
     name: str
     bottom: int

@@ -37,7 +37,7 @@ _FEW = 64  # chunks between two checks for Ctrl-C
 
 
 def list_stale_words(tables: Tables, engine: Engine, directory: Directory, libjvm: Module) -> list[Range]:
-    """Return the parts of memory whose words are no references to blocks, sorted and disjoint.
+    """Return the parts of memory whose words are not references to blocks, sorted and disjoint.
     Raises Interrupted."""
     data = list_data_ranges(tables.target, libjvm)
     found = [*unused_parts(tables, find_others(tables, engine, directory, data)), *free_chunks(tables, engine, data, directory)]

@@ -40,7 +40,7 @@ def _linked_threads(tables: Tables) -> Iterator[int]:
 
 
 def list_thread_blocks(tables: Tables, blocks: Blocks) -> list[int]:
-    """Return the starts of the blocks that contain JavaThreads behind their start: with biased
+    """Return the starts of the blocks that contain JavaThreads after their start: with biased
     locking (JDK 8 to 17), the address of a thread is a multiple of 2,048, and nothing refers to the
     start of its block."""
     looked_up = ((thread, blocks.lookup(thread)) for thread in java_threads(tables))

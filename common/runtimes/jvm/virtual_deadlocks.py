@@ -4,7 +4,7 @@ Such threads have no JavaThread, so that frames/locks.py cannot read what they w
 thread that waits for a java.util.concurrent lock has the lock in the field `parkBlocker`, and the
 lock has the thread that holds it in the field `exclusiveOwnerThread`. Since JDK 24, such a thread
 may also hold the monitor of an object, or wait for one; see frames/virtual_monitors.py.
-A wait with a timeout, as in tryLock(), ends by itself: it is no part of a deadlock.
+A wait with a timeout, as in tryLock(), ends by itself: it is not part of a deadlock.
 
 Sources: OpenJDK 21 and 25, java/lang/Thread.java, java/lang/VirtualThread.java and
 java/util/concurrent/locks/AbstractOwnableSynchronizer.java."""

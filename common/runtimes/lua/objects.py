@@ -309,8 +309,8 @@ class Objects:
         return self._memory.word(state.address + state.layout.registry) or 0, self._memory.word(place) or 0 if place else 0, place
 
     def registry(self, state: State) -> Iterator[tuple[str, int, int]]:
-        """Yield name, value and address of the reference to the registry, in which C code keeps
-        references (luaL_ref)."""
+        """Yield the name of the registry, its value, and the address of the word that refers to it.
+        C code stores references in the registry (luaL_ref)."""
         place = state.address + state.layout.registry
         yield "registry", self.reference(place), place
 
@@ -353,7 +353,7 @@ class Objects:
 
     def reference(self, place: int) -> int:
         """Return the address of the object to which the value at `place` refers. Return 0 if the
-        value is no object: its first word can be stale."""
+        value is not an object: its first word can be stale."""
         words = self._memory.words(place, 2) or (0, 0)
         return words[0] if words[1] & 15 >= STRING or self._target.arch.byteorder == "big" else 0
 

@@ -57,10 +57,10 @@ EXCLUSIONS: Sequence[Exclusion] = (
     Exclusion(3 | 1 << 15),  # a prototype of 5.4: gclist
     Exclusion(3 | 1 << 13),  # a prototype of 5.1: gclist
 )
-"""Words of objects that are no references. The address of the next object belongs to a list of all
-objects. Stale bytes follow the type, so the word of a function may be 0x7f215e011006. `gclist`
-lists objects that the collector must still follow, and is stale afterwards. From a global_State,
-all objects can be reached; its block is a root."""
+"""Words of objects that do not count as references. The address of the next object does not count,
+because it belongs to a list of all objects. Stale bytes follow the type, so the word of a function
+may be 0x7f215e011006. `gclist` lists objects that the collector must still follow, and is stale
+afterwards. From a global_State, all objects can be reached; its block is a root."""
 THREAD_PATTERNS = {"5.1": 7, "5.2": 8, "5.3": 9, "5.4": 9}
 PROTOTYPE_PATTERNS = {"5.1": 11, "5.2": 5, "5.3": 6, "5.4": 10}
 

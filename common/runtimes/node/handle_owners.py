@@ -253,8 +253,8 @@ class HandleOwners:
         return found
 
     def _blocks_with(self, tables: Sequence[int]) -> Iterator[tuple[int, Sequence[int]]]:
-        """Yield the index and the first words of each block in use whose first word is one of these
-        addresses."""
+        """Yield the index and the first words of each block in use whose first word is one of
+        `tables`."""
         blocks = self._directory.blocks
         for owned in self._directory.heaps:
             for piece in interruptible(self._target, nonzero_pieces(self._target, owned.start, owned.end)):

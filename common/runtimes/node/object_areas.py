@@ -94,8 +94,8 @@ def _allocation_areas(memory: Memory, space: Space) -> Iterator[Range]:
 
 
 def _pair(memory: Memory, space: Space) -> Iterator[Range]:
-    """Yield the unused rest of the linear allocation area of a space, which contains its bounds. No
-    other two words that follow one another are ascending addresses in a page."""
+    """Yield the unused rest of the linear allocation area of a space. The space contains the two
+    bounds of the area; no other two adjacent words in it are ascending addresses in a page."""
     words = memory.words(space.address, HEADS) or ()
     for top, limit in zip(words, words[1:]):
         if 0 < top <= limit and top % memory.size == 0 and any(start < top and limit <= end for start, end in space.chunks):

@@ -50,13 +50,14 @@ class Shape(NamedTuple):
     """Offsets of V8's spaces.
 
     `heap` and `array` are offsets in the isolate. A space has the heap's address at `holder` and
-    its number (4 bytes) at `identity`. In a space's vtable, the functions at `committed` and `used`
-    return these bytes. The function at `size` returns the bytes used of the read-only space (0:
-    unknown). `names` are indexed by number.
+    its number (4 bytes) at `identity`. `committed`, `used`: offsets in a space's vtable of the
+    functions that return the committed and the used bytes. `size`: the same for the bytes used of
+    the read-only space (0: unknown). `names` are indexed by number.
 
     `areas` locates the linear allocation areas, whose unused rest does not count as used. It has
     the offsets of the HeapAllocator in the heap, of its MainAllocators, and, in each of these, of
-    the pointer to {start, top, limit}. None if V8 counts that rest."""
+    the pointer to {start, top, limit}. `areas` is None if V8
+    counts the rests as used."""
 
     heap: int
     array: int

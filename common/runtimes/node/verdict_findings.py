@@ -165,7 +165,8 @@ def _find_holders(graph: V8Graph, types: Sequence[Type]) -> Iterator[Finding]:
         title = f"{number(len(group.places))} {name} retain {size(retained.bytes)} in {number(retained.blocks)} objects of Node."
         content = graph.describe_content(node).replace("It retains", "They retain", 1)
         if group.variable:
-            content = f"The addon's variable {group.variable} leads to {number(group.in_variable)} of them. {content}".rstrip()
+            reached = f"The addon's variable {group.variable} refers to {number(group.in_variable)} of them, directly or indirectly."
+            content = f"{reached} {content}".rstrip()
         facts: dict[str, object] = {
             "runtime": "Node",
             "root": group.name,

@@ -67,8 +67,8 @@ class Census:
     - `interpreter_words` are the words of the interpreter's variables.
     - `roots` are blocks in use that no word refers to by their start, or that only lists of all
       values refer to.
-    - `dead` are unused ends of large blocks and of the interpreter's stacks. What a block had
-      before is left in such ends."""
+    - `dead` are unused ends of large blocks and of the interpreter's stacks. Such ends may
+      contain stale words."""
 
     def __init__(self, target: Target, engine: Engine, blocks: Blocks, arenas: PerlArenas) -> None:
         self._target, self._engine, self._blocks, self._arenas = target, engine, blocks, arenas
@@ -132,7 +132,7 @@ class Census:
 
     def _read_strings(self, values: Values, buffers: Sequence[int]) -> None:
         """Leave out the unused ends of strings. The third word of a body is the length. Extensions
-        store structures in values that have memory for characters but are no strings. Operations,
+        store structures in values that have memory for characters but are not strings. Operations,
         variables and numbers contain no structures: the memory after them has the previous content
         of the block."""
         self._leave_out_numbers(values, buffers)
@@ -326,7 +326,7 @@ class Census:
             self._keep(one.union)
 
     def _read_interpreter(self) -> None:
-        """Keep the operations that the interpreters refer to, and add the unused parts of their
+        """Record the operations that the interpreters refer to, and add the unused parts of their
         stacks to `dead`."""
         variables = self._arenas.variables()
         self.interpreter_words = frozenset(variables)

@@ -122,7 +122,8 @@ class InternalObjects:
                 yield Range(start + END_OF_GENERATOR, end)
 
     def collection(self, place: int) -> Optional[Collection]:
-        """Return the values of object number `place`; None if it is no collection, or is empty."""
+        """Return the values of object number `place`; None if it is not a collection, or is
+        empty."""
         base = self._bases.get(self._objects.numbers[place])
         if base is None:
             return None

@@ -35,8 +35,8 @@ class BlockMethod(NamedTuple):
 
 def find_block_methods(memory: Memory, engine: Engine, tables: Tables, entries: Sequence[int]) -> Iterator[BlockMethod]:
     """Yield the methods that were defined with a block. `entries`: the addresses of method entries,
-    ascending. An entry that is missing in the table of its class is left out, because there may
-    be no reference to it."""
+    ascending. An entry that is missing in the table of its class is left out, because
+    nothing may refer to it."""
     found = [(entry, *words[2:]) for entry, words in _read(memory, engine, entries)]
     definitions = array("Q", sorted({definition for _, definition, _, _ in found}))
     procs = {at: words[1] for at, words in _read(memory, engine, definitions) if words[0] & _TYPE == _WITH_BLOCK}

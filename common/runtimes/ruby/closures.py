@@ -24,7 +24,7 @@ TYPE_NAME, BINDING = "proc", "binding"
 
 DEEPEST = 16  # maximum number of nested environments that are followed
 _MOST = 256  # maximum number of local variables of an environment; methods have some dozens at most
-TAG = 3  # low bits of the reference to the next environment; they are no part of its address
+TAG = 3  # low bits of the reference to the next environment; they are not part of its address
 LOCAL = 2  # flag of the environment of a method, which refers to no other environment
 _AFTER = 2  # words between the local variables and the address of the environment
 
@@ -101,7 +101,8 @@ class Closures:
 
 
 def read_environment(memory: Memory, address: int) -> Optional[Environment]:
-    """Return the environment of which a Proc contains this address; None if there is none.
+    """Return the environment at `address`, which is the address that a Proc contains; None if
+    there is none.
 
     At `address - 8` there are three words: outer environment, flags, address of the imemo_env. The
     imemo_env is {flags, instruction sequence, `address`, address of the first variable, …}."""

@@ -124,7 +124,7 @@ class ThreadVariables:
 
     def _read_context(self, words: Sequence[int], thread: int) -> Optional[tuple[int, int]]:
         """Return the table and the Hash of `_find_fiber_locals` from the first words of a context
-        of this thread; None if it is no context."""
+        of this thread; None if it is not a context."""
         # A context begins with the address of its stack of values, the number of words of the
         # stack, and the address of a control frame in the stack.
         if thread not in words[_FIRST:_PLACES] or not words[0] < words[2] < words[0] + 8 * min(words[1], _MOST):

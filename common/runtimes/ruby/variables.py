@@ -329,8 +329,8 @@ class Finder:
         return tag is not None and (self._contents(value, tag, klass)[1] or 0) >= COLLECTED
 
     def _of_methods(self) -> Iterator[tuple[str, int, int]]:
-        """Yield the variables that the blocks of methods captured. The variables of MANY methods
-        that have a description in common have one name."""
+        """Yield the variables that Ruby blocks (closures) captured in methods. If at least MANY
+        methods have the same description, their variables have one name."""
         methods = find_block_methods(self._memory, self._engine, self._tables, self._starts.methods)
         found = [(one.proc, *self._describe_method(one)) for one in methods]
         counts = Counter(group for _, _, group in found)

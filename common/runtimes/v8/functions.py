@@ -27,7 +27,7 @@ _MOST_TABLE = 1 << 14  # words of a table of names
 _MOST_BOUND, _BOUND = 8, "js_bound_function"  # functions of which each is bound to the next one
 _URL = "file://"
 # Line ends in strings of one-byte and two-byte characters. No line end begins with the second byte
-# of another one, so matches at odd places hide none.
+# of another one, so a match at an odd offset hides none.
 _LINE_ENDS = {1: re.compile(rb"\n|\r(?!\n)"), 2: re.compile(rb"\n\0|\r\0(?!\n\0)|[\x28\x29]\x20")}
 
 

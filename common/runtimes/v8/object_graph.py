@@ -38,7 +38,7 @@ _FREE = "(free memory)"
 _SOME = 1 << 14  # strings that are read together
 _SPLIT = (CONTEXT, CLOSURE, CODE, SHAPE, "process")
 _FEW = 32  # entries of a map whose keys paths show
-_NESTED = 3  # objects with one map that retain each other and are no list: a map of maps of maps
+_NESTED = 3  # objects with one map that retain each other and are not a list: a map of maps of maps
 _STORAGE = frozenset([*ARRAYS, *PROPERTY_CELLS, "property_array", "cell"])
 
 

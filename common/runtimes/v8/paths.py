@@ -35,7 +35,7 @@ _VARIABLE = "variable "
 # Beginnings of titles that say little about a program: those of objects with many purposes, of
 # texts, and of V8's own objects.
 _GENERAL = re.compile(r'(Object|Array|Map|Set)\b|system / Context|closure |["(]')
-_SCRIPT = "(/"  # precedes the path of a script; the names of Node's own scripts are no paths
+_SCRIPT = "(/"  # precedes the path of a script; the names of Node's own scripts are not paths
 _MODULE, _PROCESS = "Module", "process"  # types: modules of CommonJS, Node's object `process`
 
 
@@ -129,7 +129,7 @@ def describe_holder(graph: NamedObjects, index: int) -> str:
 
 
 def _steps(graph: NamedObjects, path: list[int]) -> Iterator[_Step]:
-    """Yield each object but the last one. Storage of an object is no step."""
+    """Yield each object but the last one. Storage of an object is not a step."""
     owner = path[0]
     for at, (one, following) in enumerate(zip(path, path[1:])):
         owner = owner if graph.is_storage(one) else one
@@ -209,8 +209,8 @@ def describe_content(graph: NamedObjects, index: int) -> str:
     for label, count in Counter(map(numbers.__getitem__, members)).items():
         counts[names[label]] += count
         contexts += count if graph.is_native_context_map(label) else 0
-    # Each context has hundreds of objects of V8 itself. Among these types, the context would not be
-    # noticed.
+    # Each context has hundreds of objects that V8 created. In a list of their types, the user would
+    # overlook the context.
     shown = [f"{number(contexts)} contexts of scripts (vm.createContext, ShadowRealm)"] if contexts > 1 else []
     for name, count in counts.most_common():
         if name in _WITH_FUNCTION:

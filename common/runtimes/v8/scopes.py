@@ -88,7 +88,7 @@ class _Blocks:
 def scopes(target: Target, engine: Engine, unwinder: Unwinder, layout: Layout, isolate: Isolate) -> list[Scope]:
     """Return the open scopes, innermost first. Raises Interrupted.
 
-    Handles older than the outermost scope found are counted to a scope without a frame."""
+    Handles older than the outermost scope found belong to a scope without a frame in the result."""
     blocks = _Blocks(isolate, 8 * layout.handles)
     openers = Openers(target, layout, unwinder)
     heap = [one for one in _on_the_heap(target, engine, isolate, blocks) if one.before <= isolate.handles]

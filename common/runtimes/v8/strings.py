@@ -94,8 +94,8 @@ class Strings:
         return data.instance_type if data is not None and data.instance_type < self._nonstring else None
 
     def read(self, word: Optional[int], depth: int = DEEPEST) -> Optional[str]:
-        """Return the first characters of the string at a tagged address; None if it is no string,
-        or its characters are outside of the heap."""
+        """Return the first characters of the string at a tagged address; None if it is not a
+        string, or its characters are outside of the heap."""
         kind = self._type(word) if word is not None and depth else None
         if word is None or kind is None or self._length is None or self._chars is None:
             return None

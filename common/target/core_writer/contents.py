@@ -189,9 +189,9 @@ class Reader:
         return (self._pages.own if region.private else self._pages.shared).within(region.start, end)
 
     def unread(self, chosen: Sequence[Segment]) -> list[Range]:
-        """Return memory that the core lacks although the process may have written to it: unreadable
-        pages, and excluded ones. Writable files of which the core has no bytes are not included,
-        because the headers show them."""
+        """Return memory that the core lacks although the process may have written to it:
+        unreadable pages, and excluded ones. Writable files of which the core has no bytes are
+        not included, because the program headers of the core show that they are missing."""
         found = list(self._target.unread)
         for region, size, droppable in chosen:
             if size or droppable or region.name.startswith(KERNELS):

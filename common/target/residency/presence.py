@@ -1,7 +1,8 @@
 """Read which pages of a process are resident at one moment, in all mappings: anonymous, file,
 shared. Sources: Linux Documentation/filesystems/proc.rst (smaps), admin-guide/mm/pagemap.rst,
 include/uapi/linux/fs.h (PAGEMAP_SCAN, 6.7: reports the zero page to every user; 6.16: guard pages),
-include/uapi/linux/kernel-page-flags.h (KPF_ZERO_PAGE: to root, on older kernels)."""
+include/uapi/linux/kernel-page-flags.h (KPF_ZERO_PAGE: on older kernels, only the superuser can read
+it)."""
 
 from __future__ import annotations
 

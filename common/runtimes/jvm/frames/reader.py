@@ -290,8 +290,8 @@ class JavaFrames(ManagedFrames):
             return CallFrame((NamedFrame(pc, "call_stub", 0, ""),), called_by_native=True)
         blob = self._cache.find(pc)
         frames = tuple(self._names(pc, False, {}))
-        # Frames of a virtual thread may be in the Java heap. The outermost one on the stack returns
-        # to a stub, and the frame pointer in it is that of the thread that carries it.
+        # Frames of a virtual thread may be in the Java heap. The outermost frame on the stack
+        # returns to a stub, and its saved frame pointer belongs to the carrier thread.
         if blob is None or not (blob.frame_bytes or _CONTINUATION in blob.name):
             return CallFrame(frames, end=f"the frame of the JVM's code at {pc:#x} cannot be read")
         return CallFrame(frames, blob.frame_bytes, identity=self._compilation(blob.address, pc) if blob.method else blob)

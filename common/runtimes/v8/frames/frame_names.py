@@ -29,7 +29,7 @@ NO_BYTECODE = "the bytecode that the function executes is unknown"
 INTERRUPTED = "V8's tables describe calls only: the line and functions that are inlined at this instruction are unknown"
 UNKNOWN_CALL = "V8's tables do not describe this call: the line and functions that are inlined here are unknown"
 NO_FRAME = "the function has just been entered, or returns"
-NO_NAME = "the program computes the name of this function, and the function is unknown because it is inlined"
+NO_NAME = "the function is inlined, and the program computes its name at run time, so its name is unknown"
 NO_FUNCTION = "the frame does not refer to a function"
 
 _REGISTERS = X86_64.dwarf_registers

@@ -28,8 +28,8 @@ ANONYMOUS, EVALUATED = "(anonymous)", "eval"
 _INITIALIZERS, _KIND_MASK = {24: "<instance_members_initializer>", 25: "<static_initializer>"}, 31
 _INITIALIZERS_SINCE, _UNKNOWN = (12, 0), (14, 0)  # versions; the second one has an unknown layout
 _MOST_TABLES = 1 << 26  # bytes of all tables that are read; a damaged process may refer to many
-# As in stack_walk.S: the number of properties whose values a stub hashes, and the most strings that
-# lead to the last part of such a value.
+# As in stack_walk.S: the number of properties whose values a stub hashes, and the maximum number of
+# strings that are followed to the last part of such a value.
 _HASHED, _COMPOSED = 2, 4
 _WEAK = 2  # a bit of the tag
 _VERSION = ("_ZN2v88internal7Version6major_E", "_ZN2v88internal7Version6minor_E")
@@ -74,8 +74,9 @@ class FrameHeap:
         return major, minor
 
     def _type(self, word: int) -> Optional[tuple[int, int]]:
-        """Return the map and the instance type of the object at a tagged address; None if it is no
-        object. Its map may be one of a native context whose map of maps is not known yet."""
+        """Return the map and the instance type of the object at a tagged address; None if it is not
+        an object. The object's map (its hidden class) may belong to a native context whose map of
+        maps is not known yet."""
         first = self.memory.word(word - TAG) if word & TAG_MASK == TAG else None
         data = self.maps.data(first) if first is not None else None
         if first is not None and data is None and self.maps.add_meta(first):
