@@ -48,9 +48,13 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Pictures:
 
 @pytest.mark.parametrize("maker", ["", *GDBS])
 def test_cores_of_one_process(pictures: Pictures, maker: str) -> None:
-    """All cores of one process give the same result, byte by byte, and it agrees with the program."""
+    """All cores of one process give the same result as the process, and it agrees with the program. A core lacks the kernel's
+    pointers, and has other memory that is not searched for disguised pointers."""
     core = pictures.cores[maker]
-    assert objects(findleaks("find", "--json", str(core))) == objects(pictures.live) != []
+    results = [json.loads(text) for text in (findleaks("find", "--json", str(core)), pictures.live)]
+    for result in results:
+        del result["kernel"], result["next"], result["heuristics"]["disguised"]["left_out"]
+    assert results[0] == results[1]
     blocks, warnings = truth.ask(str(core))
     verdict = truth.compare(pictures.records, blocks)
     assert verdict.perfect, str(verdict)

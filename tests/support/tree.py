@@ -74,6 +74,8 @@ def problems(root: Path, names: list[str]) -> Iterator[str]:
             yield f"{name}: tests/ must hold no packages"
         if name == "conftest.py":
             yield f"{name}: belongs in tests/"
+        if path.suffix == ".md":
+            yield from skipped_levels(path, name)
         source = Source(path, name)
         if name.startswith("common/") and path.suffix == ".py":
             yield from debuggers(source)
@@ -85,6 +87,18 @@ def problems(root: Path, names: list[str]) -> Iterator[str]:
             yield from writers(source)
         if name.startswith(PROSE) and path.suffix in (".py", ".c", ".h"):
             yield from long_prose(source)
+
+
+def skipped_levels(path: Path, name: str) -> Iterator[str]:
+    """Find headings two levels below the heading before them, which `make site` refuses."""
+    level, is_code = 0, False
+    for number, line in enumerate(path.read_text().split("\n"), 1):
+        is_code ^= line.startswith("```")
+        marks = len(line) - len(line.lstrip("#"))
+        if marks and not is_code and line[marks : marks + 1] == " ":
+            if marks > level + 1:
+                yield f"{name}:{number}: a heading of level {marks} after one of level {level}"
+            level = marks
 
 
 def writers(source: Source) -> Iterator[str]:

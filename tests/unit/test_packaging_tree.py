@@ -32,6 +32,7 @@ import tree
         ("common/engine/a.py", f'"""A.\n\n{"x" * 101}\n"""\n', "common/engine/a.py:3: prose of 101 columns"),
         ("common/native/a.h", f"int a; /* {'x' * 90} */\n", "common/native/a.h:1: prose of 103 columns"),
         ("conftest.py", "", "belongs in tests/"),
+        ("docs/a.md", "# A\n\n### B\n", "docs/a.md:3: a heading of level 3 after one of level 1"),
     ],
 )
 def test_broken_rules(name: str, text: str, what: str, tmp_path: Path) -> None:
@@ -49,6 +50,7 @@ def test_permitted_files(tmp_path: Path) -> None:
         "common/cli.py": "print()\n",
         "tests/conftest.py": "",
         "LICENSE": "\n" * 1000,
+        "docs/a.md": "# A\n\n```\n### no heading\n```\n\n## B\n\n### C\n\n# D\n",
         "tests/unit/a.py": "strange = 1  # nobody\n",
         "gdb/counting.py": "def f(self):\n    self.silent = True\n",
         "common/engine/a.py": f"import sys\n\nsys.stdin.tell()\nbedrooms = understood = 'roommate'\nlong = '{'x' * 99}'\n",
