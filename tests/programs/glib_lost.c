@@ -1,5 +1,5 @@
 /* Leaks structures to which GLib refers without counting a reference, and others without a type in memory. Prints for each type how many
- * are leaked, "kept" and the address of a main context in use, then "ready". */
+ * are leaked, "kept" and the address of each main context in use, then "ready". */
 #include <gio/gio.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -7,6 +7,7 @@
 enum { EACH = 100, CONTEXTS = 20 };
 
 GMainContext *kept; /* not static: the compiler must store it */
+GSource *kept_source; /* the only way to a main context: g_source_get_context() */
 
 static void on_event(void) {}
 static void release(void *data, GClosure *closure) { (void)closure, g_free(data); }
@@ -36,6 +37,12 @@ static GMainContext *make_context(void) {
     return context;
 }
 
+static void __attribute__((noinline)) keep(void) {
+    kept = make_context();
+    kept_source = g_timeout_source_new(3600000);
+    g_source_attach(kept_source, g_main_context_new());
+}
+
 static void __attribute__((noinline)) lose(void) {
     for (int i = 0; i < EACH; i++) {
         lose_action();
@@ -55,12 +62,12 @@ static void __attribute__((noinline)) sweep(void) {
 
 int main(void) {
     setvbuf(stdout, NULL, _IONBF, 0);
-    kept = make_context();
+    keep();
     lose();
     make_context(); /* registers and variables of GLib may refer to the last context */
     sweep();
     printf("%d GSimpleAction\n%d GClosure of on_event\n%d GBytes\n%d GIOChannel\n%d GMainContext\n", EACH, EACH, EACH, EACH, CONTEXTS);
-    printf("kept %p\nready\n", (void *)kept);
+    printf("kept %p\nkept %p\nready\n", (void *)kept, (void *)g_source_get_context(kept_source));
     for (;;)
         pause();
 }
