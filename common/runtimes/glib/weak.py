@@ -94,10 +94,11 @@ def find_record_words(
 ) -> Iterator[Range]:
     """Yield the first word of each record in an instance's data if this word refers to the
     instance, the words after the record, which may be stale, and stale words that refer to
-    instances in unused elements of the data. `instances`:
-    the addresses of GObjects, ascending. `library`: libgobject, which has the functions that
-    destroy such records, except those of toggle references, which g_free() destroys. `quark`
-    returns the text of a quark. Raises Interrupted."""
+    instances in unused elements of the data.
+
+    `instances`: the addresses of GObjects, ascending. `library`: libgobject, which has the
+    functions that destroy such records, except those of toggle references, which g_free() destroys.
+    `quark` returns the text of a quark. Raises Interrupted."""
     target = memory.target
     records, _ = read_records(target, engine, array("Q", instances), QDATA + 8)
     data = memory.arch.words(records)[QDATA // 8 :: QDATA // 8 + 1]
