@@ -276,6 +276,11 @@ class _Search:
         rows = [(words[at], words[at + 1]) for at in range(0, len(words), 3) if words[at + 2] >> 16 == form]
         return is_varied([place for place, _ in rows], [self._blocks.address(edge & NO_BLOCK) + offset for _, edge in rows])
 
+    def _forms_in_live_memory(self, words: array[int]) -> set[int]:
+        """Return the forms in which roots, or reachable or possible blocks, have references."""
+        kinds, sources = self._graph.kinds(), (edge >> 32 for edge in words[1::3])
+        return {word >> 16 for at, word in zip(sources, words[2::3]) if at == NO_BLOCK or kinds[at] in (Kind.REACHABLE, Kind.POSSIBLE)}
+
     def _without_small_numbers(self, shown: Sequence[Shown], forms: Sequence[Form]) -> Sequence[Shown]:
         """Return the results whose words are not small numbers. The memory is searched again for
         these forms, but only below 4 GiB, and few programs have such results."""
@@ -353,10 +358,10 @@ class _Search:
             return Disguised(partly=partly), array("Q")
         words = self._without_lone_numbers(list(pairs), forms, found)
         distances = {form for form, _ in pairs if forms[form].kind in DISTANCES}
-        # If leaked blocks alone have such numbers, a size or a type may equal the distance to the
-        # next block, and no block becomes reachable. Example: each of many adjacent GValues has the
-        # number of its type, 64, in a chunk of 32 bytes that alternates with its text's chunk.
-        used = {one.form for one in shown if one.live}
+        # If leaked blocks alone have such numbers, they may be sizes or types, and no block becomes
+        # reachable. Example: each of many adjacent GValues has the number of its type, 64, in a
+        # chunk of 32 bytes that alternates with its text's chunk.
+        used = self._forms_in_live_memory(words) if distances else ()
         regular = {form for form, at in pairs if form in distances and (form not in used or not self._is_varied(words, form, at))}
         sized = [one for one in shown if one.size]
         small = {(one.form, one.size) for one in sized if any(self._are_small_numbers(words, one.form, at, one.size) for at in one.offsets)}

@@ -24,6 +24,7 @@ from stepping import Stepped
 from truth import PROGRAMS
 
 from findleaks.allocators.glibc.instance import Glibc
+from findleaks.allocators.scudo.instance import Scudo
 from findleaks.audit.diagnostics import is_trusted
 from findleaks.commands import verify
 from findleaks.engine.terms import Kind
@@ -84,6 +85,30 @@ def test_instructions_of_jemalloc(program: Path) -> None:
 
 def test_instructions_of_scudo(program: Path) -> None:
     step_through(program, "small", 61, mallocs_scudo.preload_environment(mallocs_scudo.INSTALLED))
+
+
+def test_a_count_before_its_block(program: Path) -> None:
+    """scudo counts a block that a thread returns before it stores the address. The word has an earlier address until then: here, that of a
+    block in use of which the thread has no address."""
+    with Stepped([str(program), "step", "small"], {**os.environ, **mallocs_scudo.preload_environment(mallocs_scudo.INSTALLED)}) as stepped:
+        session = stepped.session()
+        (scudo,) = (one for one in session.directory.allocators if isinstance(one, Scudo))
+        blocks, number = session.directory.blocks, 2  # the class of blocks of 24 bytes
+        counts = [space.start + 256 * number for space in scudo.thread_blocks.memory]
+        other = next(block for block in map(blocks.address, range(len(blocks))) if blocks.size(blocks.find(block)) == 16 + 24 * 11)
+        session.close()
+        before = [stepped.read(count) & 0xFFFF for count in counts]
+        for _ in stepped.steps():
+            for count, old in zip(counts, before):
+                new = stepped.read(count) & 0xFFFF
+                if new > old:
+                    stepped.write(count + 16 + 8 * (new - 1), other - 16)
+                    session = stepped.session()
+                    assert list_errors(session) == []
+                    session.close()
+                    return
+            before = [stepped.read(count) & 0xFFFF for count in counts]
+    raise AssertionError("no block was returned to a thread cache")
 
 
 @MATRIX

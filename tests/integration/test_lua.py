@@ -192,13 +192,13 @@ io.write("ready\\n") io.flush() io.read()
 """
 
 
-@pytest.mark.parametrize("version", mark_matrix_except(("5.2", "5.3", "5.4"), "5.2"))
-def test_lists_of_the_collector_are_no_containers(version: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("program", mark_matrix_except(("luajit", "lua5.2", "lua5.3", "lua5.4"), "luajit", "lua5.2"))
+def test_lists_of_the_collector_are_no_containers(program: str, tmp_path: Path) -> None:
     """The collector lists all threads. Such a list is not a linked list of the program: it would begin at each thread. Coroutines have
     the name of their function."""
     script = tmp_path / "wait.lua"
     script.write_text(COROUTINES)
-    with cores.Running([real.executable(f"lua{version}"), str(script)], tmp_path / "run", stdin=-1) as made:
+    with cores.Running([real.executable(program), str(script)], tmp_path / "run", stdin=-1) as made:
         session = Session(open_core(str(made.kernel_core())))
     types = session.object_types
     assert types is not None

@@ -139,8 +139,9 @@ def check_collections(made: cores.Running) -> None:
     wanted = {f"Registry->{name} (PHP variable)": (kind, int(count)) for name, kind, count in re.findall(r"(\w+) (\w+) (\d+)", made.output)}
     assert len(wanted) == 8
     answer = run_json("roots", "--limit", "0", "--pid", str(made.pid))
-    named = {row["name"]: row["container"] for row in answer["roots"] if row["name"] in wanted}
-    assert {name: (one["what"], one["length"]) for name, one in named.items()} == wanted
+    named = {row["name"]: row for row in answer["roots"] if row["name"] in wanted}
+    assert {name: (row["container"]["what"], row["container"]["length"]) for name, row in named.items()} == wanted
+    assert named["Registry->list (PHP variable)"]["retained_blocks"] > 290  # stale words of PHP may refer to some elements
 
 
 def test_collections_are_named(tmp_path: Path) -> None:
@@ -151,7 +152,7 @@ def test_collections_are_named(tmp_path: Path) -> None:
 
 def check_static_holders(made: cores.Running) -> None:
     wanted = {name: int(count) for name, count in re.findall(r"(.+)\t(\d+)", made.output)}
-    assert len(wanted) == 7
+    assert len(wanted) == 8
     answer = run_json("roots", "--limit", "0", "--pid", str(made.pid))
     rows = {row["name"].removesuffix(" (PHP variable)"): row for row in answer["roots"] if row["name"].endswith(" (PHP variable)")}
     assert {name: row["container"]["length"] for name, row in rows.items() if not name.startswith("$")} == wanted

@@ -1,5 +1,5 @@
 /* Leaks structures to which GLib refers without counting a reference, and others without a type in memory. Prints for each type how many
- * are leaked, "kept" and the address of a main context in use, then "ready". */
+ * are leaked, "kept" and an address of each block that must be in use, then "ready". */
 #include <gio/gio.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -7,6 +7,9 @@
 enum { EACH = 100, CONTEXTS = 20 };
 
 GMainContext *kept; /* not static: the compiler must store it */
+GSource *kept_source; /* the only way to a main context: g_source_get_context() */
+GObject *toggled[3]; /* GLib stores a flag in the pointers to the data of these objects */
+static guintptr proxies[3]; /* inverted addresses, which are not references */
 
 static void on_event(void) {}
 static void release(void *data, GClosure *closure) { (void)closure, g_free(data); }
@@ -36,6 +39,22 @@ static GMainContext *make_context(void) {
     return context;
 }
 
+static void on_toggle(gpointer data, GObject *object, gboolean is_last) { (void)data, (void)object, (void)is_last; }
+
+static void __attribute__((noinline)) keep(void) {
+    for (int i = 0; i < 3; i++) {
+        toggled[i] = G_OBJECT(g_simple_action_new("toggled", NULL));
+        for (int key = 0; key < 4 * i; key++)
+            g_object_set_data(toggled[i], g_intern_string((char[]){'a' + key, 0}), toggled);
+        gpointer proxy = g_malloc0(600);
+        proxies[i] = ~(guintptr)proxy;
+        g_object_add_toggle_ref(toggled[i], on_toggle, proxy);
+    }
+    kept = make_context();
+    kept_source = g_timeout_source_new(3600000);
+    g_source_attach(kept_source, g_main_context_new());
+}
+
 static void __attribute__((noinline)) lose(void) {
     for (int i = 0; i < EACH; i++) {
         lose_action();
@@ -55,12 +74,14 @@ static void __attribute__((noinline)) sweep(void) {
 
 int main(void) {
     setvbuf(stdout, NULL, _IONBF, 0);
-    kept = make_context();
+    keep();
     lose();
     make_context(); /* registers and variables of GLib may refer to the last context */
     sweep();
     printf("%d GSimpleAction\n%d GClosure of on_event\n%d GBytes\n%d GIOChannel\n%d GMainContext\n", EACH, EACH, EACH, EACH, CONTEXTS);
-    printf("kept %p\nready\n", (void *)kept);
+    for (int i = 0; i < 3; i++)
+        printf("kept %p\n", (void *)~proxies[i]);
+    printf("kept %p\nkept %p\nready\n", (void *)kept, (void *)g_source_get_context(kept_source));
     for (;;)
         pause();
 }

@@ -1,5 +1,5 @@
 <?php
-// A class with static functions only, static variables of functions and methods, arrays inside small arrays, and an SplObjectStorage of which
+// A class with static functions only, static variables of functions and methods, arrays inside small arrays, a constant, and an SplObjectStorage of which
 // the keys are small numbers keep texts. Two global variables keep objects of classes that have a static property. Prints each variable as
 // findleaks names it and the number of its elements, separated by a tab, then "ready".
 class Repository
@@ -59,7 +59,7 @@ function listen(Dispatcher $dispatcher, $number)
     });
     $seen["number $number"] = $last = str_repeat("seen $number ", 20);
 }
-
+define('KEPT', array_map(fn ($number) => str_repeat("constant $number ", 20), range(1, 150)));
 Member::$every = new SplObjectStorage();
 for ($number = 0; $number < 250; $number++) {
     Member::$every->attach(new Member($number));
@@ -83,7 +83,7 @@ for ($number = 0; $number < 500; $number++) {
 foreach (['Repository::$cache' => 300, 'Repository::$byKind[\'orders\']' => 400, 'static $noted in Repository::note()' => 200, 'Member::$every' => 250, 'Document::$texts' => 220] as $name => $count) {
     echo "$name\t$count\n";
 }
-echo "Dispatcher->listeners['save']['late']\t500\nstatic \$seen in listen()\t500\nready\n";
+echo "Dispatcher->listeners['save']['late']\t500\nstatic \$seen in listen()\t500\nconstant KEPT\t150\nready\n";
 while (true) {
     sleep(3600);
 }

@@ -138,6 +138,11 @@ class Stepped:
         with open(f"/proc/{self.process.pid}/mem", "r+b", 0) as memory:
             os.pwrite(memory.fileno(), word.to_bytes(8, "little"), address)
 
+    def read(self, address: int) -> int:
+        """Return a word of the program's memory."""
+        with open(f"/proc/{self.process.pid}/mem", "rb", 0) as memory:
+            return int.from_bytes(os.pread(memory.fileno(), 8, address), "little")
+
     def pc(self) -> int:
         self.tracer.look()
         return self.tracer.threads[0].pc

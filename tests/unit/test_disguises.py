@@ -5,11 +5,27 @@ from __future__ import annotations
 import random
 from array import array
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 import graphs
 import pytest
-from disguised import HIGH, LOW, MANGLED, MASK, MIDDLE, Heap, classify, encode, engines, find_disguised, finish, random_heap, table_of
+from disguised import (
+    HIGH,
+    LOW,
+    MANGLED,
+    MASK,
+    MIDDLE,
+    ROOTS,
+    Heap,
+    classify,
+    encode,
+    engines,
+    find_disguised,
+    finish,
+    random_heap,
+    table_of,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -119,6 +135,23 @@ def test_numbers_in_leaked_blocks_only() -> None:
         heap.put(number, 8, heap.word(heap.blocks[number + 3][0] - start - 8))
     found, graph = find_disguised(graphs.native(), heap)
     assert not found.conventions and graph.totals(Kind.DEFINITE).blocks == 200
+
+
+def test_relative_pointers_behind_a_head() -> None:
+    """A root has a relative pointer to a block of another size, this one to the first of many blocks, and each block to another one.
+    Leaked blocks of other sizes are between them."""
+    rng = random.Random(1)
+    between = [rng.randrange(88, 400, 16) for _ in range(300)]
+    order = rng.sample(range(1, 600, 2), 300)
+    for engine in engines():
+        heap = Heap(graphs.X86_64, MIDDLE, [1000, *chain.from_iterable((72, size) for size in between)], 64)
+        starts = [start for start, _, _ in heap.blocks]
+        heap.root_memory[16:24] = encode(Form(Disguise.RELATIVE), starts[0], 0, heap.arch, ROOTS + 16)
+        for number, following in zip([0, *order], order):
+            heap.put(number, 8, encode(Form(Disguise.RELATIVE), starts[following], 0, heap.arch, starts[number] + 8))
+        found, graph = find_disguised(engine, heap)
+        assert [one.form.kind for one in found.conventions] == [Disguise.RELATIVE]
+        assert graph.totals(Kind.DEFINITE).blocks == len(between)
 
 
 def test_a_series_beside_a_convention() -> None:

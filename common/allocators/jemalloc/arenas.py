@@ -170,8 +170,7 @@ class BinGuesses:
                 for row, layout in enumerate(self.bins):
                     if layout.extent is self.extents.layout:
                         # A bin that has just returned its current slab has a pointer only in its
-                        # list of other
-                        # slabs.
+                        # list of other slabs.
                         for field in (layout.slabcur, layout.nonfull):
                             votes[place - at - field - before * layout.size, row] += 1
         return votes

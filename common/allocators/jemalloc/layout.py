@@ -41,8 +41,8 @@ class ExtentLayout(NamedTuple):
     bitmap: int = 64  # offset of a slab's bitmap
     arena_mask: int = 0xFFF
     slab: int = 12
-    # Bytes from a thread's random numbers in tsd_t to its cache. It is 0 if words
-    # have 8 bytes: the numbers are then too large to look like addresses, so no distance is needed.
+    # Bytes from a thread's random numbers in tsd_t to its cache. It is 0 if words have 8 bytes: the
+    # numbers are then too large to look like addresses, so no distance is needed.
     random: int = 0
 
 

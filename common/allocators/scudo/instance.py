@@ -172,7 +172,9 @@ class Scudo(Allocator):
         wrong = [*blocks.set_state(set(cached).difference(used), State.CACHED), *used]
         if wrong:
             what = f"scudo's thread caches have {len(wrong):,} addresses that are not free blocks, such as {wrong[0]:#x}"
-            self.problems.append(Problem(wrong[0], what))
+            # A thread that returns a block increments the count before it stores the address.
+            last = next((one.cache for one in self.thread_blocks.blocks if [one.chunks[-1]] == wrong), 0)
+            self.problems.append(Problem(last or wrong[0], what))
         for chunk in self.batches.chunks:
             one = self._class_at(chunk)
             # Since LLVM 22, a batch has the state of the chunks in it.
@@ -282,10 +284,15 @@ class Scudo(Allocator):
         return [word + HEADER for word in words if word < self.memory.arch.mask - HEADER]
 
     def is_changing(self, problem: Problem, words: Sequence[int], blocks: Blocks) -> bool:
-        """Return whether a thread inside scudo is changing the memory that the problem is about. A
-        problem about counters has the start of the class's memory as its address. A thread that
+        """Return whether a thread inside scudo is changing the memory that the problem is about.
+
+        A problem about counters has the start of the class's memory as its address. A thread that
         takes or returns a block of the class has, in a register or on its stack, an address in that
-        memory, in the class's record, or in a thread cache."""
+        memory, in the class's record, or in a thread cache. A problem about the last address in a
+        thread cache has the start of the cache as its address."""
+        cache = next((space for space in self.thread_blocks.memory if space.start == problem.address), None)
+        if cache is not None:
+            return any_within(words, [cache])
         one = next((one for one in self.classes if one.start == problem.address), None)
         if one is None:
             return super().is_changing(problem, words, blocks)

@@ -20,7 +20,7 @@ from findleaks.value_classes import NamedTuple
 
 REFERENCES, SOURCES, CONTEXT_BYTES = 48, 56, 160  # offsets in GMainContext; at most its bytes
 MOST_REFERENCES = 1 << 24
-CALLBACK, CONTEXT, FLAGS, NUMBER = 0, 32, 44, 48  # offsets in GSource
+CALLBACK, SOURCE_REFERENCES, CONTEXT, FLAGS, NUMBER = 0, 24, 32, 44, 48  # offsets in GSource
 PREVIOUS, NEXT, NAME = 64, 72, 80
 ACTIVE = 1  # G_HOOK_FLAG_ACTIVE: the source is not destroyed
 SOURCE_LISTS = 80, 88  # offset of the GList of GSourceLists in GMainContext: 2.74, 2.84
@@ -58,9 +58,12 @@ class Contexts:
     def uncounted_words(self) -> Sequence[Range]:
         """Words that refer to contexts, and that `ref_count` of a context does not include: those
         of the list of all contexts; and of contexts that are not the default one, those of their
-        sources, and of the record (GPollRec) of a member of the context."""
+        sources, and of the record (GPollRec) of a member of the context. The word of a source is
+        left out if the program has a reference to the source, too: it can then call
+        g_source_get_context()."""
         others = [one for one in self.all if not one.is_default]
-        places = [source + CONTEXT for source in islice(chain.from_iterable(one.sources for one in others), MOST_UNUSED)]
+        sources = islice(chain.from_iterable(one.sources for one in others), MOST_UNUSED)
+        places = [source + CONTEXT for source in sources if self._memory.int32(source + SOURCE_REFERENCES) == 1]
         for one in others:
             words = self._memory.words(one.address, CONTEXT_BYTES // 8) or ()
             end = one.address + CONTEXT_BYTES

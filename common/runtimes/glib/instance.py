@@ -34,7 +34,7 @@ from findleaks.runtimes.glib.contexts import Contexts
 from findleaks.runtimes.glib.quarks import find_earlier_tables
 from findleaks.runtimes.glib.signals import CALLBACK, CLOSURE_HEADER, Handler, Signals
 from findleaks.runtimes.glib.structures import Structures
-from findleaks.runtimes.glib.weak import find_handler_words, find_record_words
+from findleaks.runtimes.glib.weak import find_handler_words, find_record_words, find_tagged_sizes
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.interruptible import interruptible
 from findleaks.target.ranges import merge_ranges, region_at
@@ -261,16 +261,20 @@ class GLib(Runtime):
         return self._weak_words
 
     @cached_property
-    def _weak_words(self) -> Sequence[Range]:
+    def _objects(self) -> Sequence[int]:
+        """The addresses of the GObjects, ascending."""
         found, _, own = self._found
-        blocks, types = self._directory.blocks, self._instance_types
-        counted = ((index, types[number]) for index, number in found.items() if number < own)
-        instances = sorted(blocks.address(index) + one.private for index, one in counted if one.fundamental == OBJECT)
+        counted = ((index, self._instance_types[number]) for index, number in found.items() if number < own)
+        return sorted(self._directory.blocks.address(index) + one.private for index, one in counted if one.fundamental == OBJECT)
+
+    @cached_property
+    def _weak_words(self) -> Sequence[Range]:
+        blocks = self._directory.blocks
         image = self._images.get(OBJECTS)
         found_words: Iterator[Range] = iter(())
         if image is not None:
             quark = self._type_names.quark
-            records = find_record_words(self._memory, self._engine, blocks, instances, image.module, quark)
+            records = find_record_words(self._memory, self._engine, blocks, self._objects, image.module, quark)
             found_words = chain(find_handler_words(self._memory, blocks, self.signals, image.module), records)
         bindings = chain.from_iterable(one.weak for one in self._bindings)
         words = list(islice(chain(found_words, bindings), MOST_WEAK + 1))
@@ -300,8 +304,8 @@ class GLib(Runtime):
         return list(interruptible(self._target, find_bindings(self._memory, addresses, is_instance)))
 
     def interior_offsets(self) -> Sequence[tuple[int, int]]:
-        """Return the offsets of instances behind private data, of closures, and of the TypeNodes of
-        fundamental types."""
+        """Return the offsets of instances behind private data, of closures, of the TypeNodes of
+        fundamental types, and the flags in pointers to the data of instances."""
         found, names, own = self._found
         offsets = [one.private for one in self._instance_types[:own]]
         offsets += [CLOSURE_HEADER if name.startswith(CLOSURE) else 0 for name in names[own:]]
@@ -310,6 +314,7 @@ class GLib(Runtime):
             within = self._directory.blocks.lookup(node)
             if within is not None and node > within[1]:
                 rules.add((within[2], node - within[1]))
+        rules |= find_tagged_sizes(self._memory, self._engine, self._directory.blocks, self._objects)
         return sorted(rules)
 
     def reference_counts(self, graph: Graph, pieces: Iterable[Piece]) -> Optional[ReferenceCounts]:

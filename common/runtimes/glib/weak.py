@@ -89,18 +89,33 @@ def _rest_of_block(blocks: Blocks, address: int, used: int) -> Iterator[Range]:
         yield Range(address + used, address + blocks.size(index))
 
 
+def _read_data(memory: Memory, engine: Engine, instances: Sequence[int]) -> Sequence[int]:
+    """Return the word of each instance with the address of its data, and flags in the low bits."""
+    records, _ = read_records(memory.target, engine, array("Q", instances), QDATA + 8)
+    return memory.arch.words(records)[QDATA // 8 :: QDATA // 8 + 1]
+
+
+def find_tagged_sizes(memory: Memory, engine: Engine, blocks: Blocks, instances: Sequence[int]) -> set[tuple[int, int]]:
+    """Return (usable size, flags) of the blocks with the data of instances that have flags. The
+    flags make the pointer to such a block an interior one."""
+    words = array("Q", (word for word in _read_data(memory, engine, instances) if word & FLAGS))
+    starts = blocks.columns_of(blocks.find_all(words)[0])
+    rows = zip(words, starts.address, starts.size)
+    return {(size, word & FLAGS) for word, start, size in rows if start == word & ~FLAGS and 0 < size <= 2 * DATUM * MOST_DATA}
+
+
 def find_record_words(
     memory: Memory, engine: Engine, blocks: Blocks, instances: Sequence[int], library: Module, quark: Callable[[int], str]
 ) -> Iterator[Range]:
     """Yield the first word of each record in an instance's data if this word refers to the
     instance, the words after the record, which may be stale, and stale words that refer to
-    instances in unused elements of the data. `instances`:
-    the addresses of GObjects, ascending. `library`: libgobject, which has the functions that
-    destroy such records, except those of toggle references, which g_free() destroys. `quark`
-    returns the text of a quark. Raises Interrupted."""
+    instances in unused elements of the data.
+
+    `instances`: the addresses of GObjects, ascending. `library`: libgobject, which has the
+    functions that destroy such records, except those of toggle references, which g_free() destroys.
+    `quark` returns the text of a quark. Raises Interrupted."""
     target = memory.target
-    records, _ = read_records(target, engine, array("Q", instances), QDATA + 8)
-    data = memory.arch.words(records)[QDATA // 8 :: QDATA // 8 + 1]
+    data = _read_data(memory, engine, instances)
     lists = sorted((word & ~FLAGS, instance) for word, instance in zip(data, instances) if word & ~FLAGS)
     counts, _ = read_records(target, engine, array("Q", (at for at, _ in lists)), 4)
     known = frozenset(instances)

@@ -70,13 +70,12 @@ class Lua(Runtime):
     @cached_property
     def _objects(self) -> Objects:
         found = self._read_objects()
+        name_coroutines(self._memory, self._directory.blocks, found)
         self.problems += [Problem(address, what) for address, what in found.problems[:8]]
         return found
 
     def _read_objects(self) -> Objects:
-        found = Objects(self._target, self._engine, self._directory, self._states)
-        name_coroutines(self._memory, self._directory.blocks, found)
-        return found
+        return Objects(self._target, self._engine, self._directory, self._states)
 
     def counters(self) -> Mapping[str, Count]:
         """Return the bytes that collectgarbage("count") returns in Lua, of all states."""

@@ -44,7 +44,7 @@ MOST_NODES = 1 << 24  # nodes, and elements of the array, of one table
 MOST_TYPES = 1 << 16
 MOST_UPVALUES = 255  # of one function
 LONGEST = 1 << 10  # bytes of a name
-_MANY_GLOBALS = 1000  # maximum number of global variables with tables that are named
+_MANY_GLOBALS = 1000  # most global variables with tables that have names of their own
 _CALL_51, _GLOBALS = 40, 120  # offsets in lua_State of 5.1: CallInfo, the table of global variables
 _LEAF = 1
 
@@ -287,15 +287,15 @@ class Objects:
 
     def globals(self, state: State) -> Iterator[tuple[str, int, int]]:
         """Yield name, value and address of the reference of each global variable that has an
-        object, and of each field of loaded modules. If very many variables have a table, they are a
-        container: then `_G` is yielded instead of these."""
+        object, and of each field of loaded modules. `_G` stands for very many tables."""
         registry, table, whole = self._registry(state)
         for key, kind, value, place in self.entries(state, registry):
             if kind == TABLE and key == 2 and not table:
                 table, whole = value, place
         found = [one for one in self.entries(state, table) if one[1] >= TABLE and isinstance(one[0], str) and one[2] != table]
         many = sum(one[1] == TABLE for one in found) > _MANY_GLOBALS
-        yield from [("_G", table, whole)] * many
+        if many:
+            yield "_G", table, whole
         yield from ((str(key), value, place) for key, kind, value, place in found if kind != TABLE or not many)
         for module, one in ((name, one) for name, one in self.modules(state) if one != table):
             for key, inner, value, place in self.entries(state, one):

@@ -1,8 +1,9 @@
 """Find the global variables and static properties of a PHP process.
 
 Sources: Zend/zend_globals.h (executor_globals, compiler_globals), zend_map_ptr.h, zend.h
-(zend_class_entry) of PHP 8.1 to 8.4. The tables are found by their content: every PHP process has
-the variable `_GET` or `argv`, and the table of classes begins with classes of PHP itself."""
+(zend_class_entry), zend_constants.h (zend_constant) of PHP 8.1 to 8.4. The tables are found by
+their content: every PHP process has the variable `_GET` or `argv` and the constant `E_ERROR`, and
+the table of classes begins with classes of PHP itself."""
 
 from __future__ import annotations
 
@@ -40,8 +41,8 @@ class GlobalNames:
         self._executor, self.compiler = (symbol.address if symbol is not None else 0 for symbol in symbols)
 
     def places(self) -> Iterator[tuple[str, int]]:
-        """Yield name and address of the zval of each variable and static property. Names have the
-        form "$name" or "Class::$name"."""
+        """Yield name and address of the zval of each variable, constant and static property. Names
+        have the form "$name", "constant NAME" or "Class::$name"."""
         words = self._memory.words(self._executor, WORDS) if self._executor else None
         if words is None:
             return
@@ -49,6 +50,10 @@ class GlobalNames:
         variables = next((start for start in starts if self._has(start, ("_GET", "argv"))), 0)
         for one in self._tables.elements(variables, MOST) if variables else ():
             yield f"${one.key}", one.value if one.type == INDIRECT else one.place
+        constants = next((word for word in words if word and self._has(word, ("E_ERROR",))), 0)
+        for one in self._tables.elements(constants, MOST) if constants else ():
+            if one.type == POINTER:  # to a zend_constant, which begins with its value
+                yield f"constant {one.key}", one.value
         classes = next((word for word in words if word and self._has(word, ("stdclass", "exception", "closure"))), 0)
         functions = next((word for word in words if word and self._has(word, ("strlen", "zend_version"))), 0)
         base = self._map_base()
