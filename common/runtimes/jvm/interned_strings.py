@@ -11,6 +11,7 @@ utilities/hashtable.hpp."""
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 
 from findleaks.allocators.bulk import read_records
@@ -25,12 +26,12 @@ _FLAG = 1
 _ENTRY = 3  # words of an entry; the last one refers to the String
 
 
-def list_string_words(tables: Tables, engine: Engine) -> list[int]:
-    """Return the addresses of the words that refer to Strings. Raises Interrupted."""
+def list_string_words(tables: Tables, engine: Engine) -> array[int]:
+    """Return the addresses of the words that refer to Strings, ascending. Raises Interrupted."""
     memory = tables.memory
     table = tables.word("StringTable", "_the_table") if tables.is_jdk8 and memory.size == 8 else None
     if not table:
-        return []
+        return array("Q")
     count, buckets = tables.int32(_KIND, "_table_size", table) or 0, tables.word(_KIND, "_buckets", table) or 0
     is_known = buckets and 0 < count <= _MOST_BUCKETS
     links: Sequence[int] = (memory.words(buckets, count) if is_known else None) or ()
@@ -44,4 +45,4 @@ def list_string_words(tables: Tables, engine: Engine) -> list[int]:
         found.update(entries)
         data, _ = read_records(tables.target, engine, entries, _ENTRY * memory.size)
         links = memory.arch.words(data)[1::_ENTRY]
-    return [entry + (_ENTRY - 1) * memory.size for entry in found]
+    return array("Q", (entry + (_ENTRY - 1) * memory.size for entry in sorted(found)))

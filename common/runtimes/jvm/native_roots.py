@@ -138,7 +138,8 @@ class NativeRoots:
         self._text = (0, 0)  # the block that was searched last for text, and the end of its text
         data = list_data_ranges(self._tables.target, self._module)
         released = released_handles(tables, engine, data, directory)
-        self._unused_words = {*buffer_words(tables), *stale_handles(tables), *idle_monitors(tables), *list_string_words(tables, engine)}
+        strings = tables.once(list_string_words, engine)
+        self._unused_words = {*buffer_words(tables), *stale_handles(tables), *idle_monitors(tables), *strings}
         arenas = unused_parts(tables, find_others(tables, engine, directory, data))
         chunks = free_chunks(tables, engine, data, directory)
         segments = unused_segments(tables, engine, data, directory)

@@ -35,7 +35,7 @@ def list_permanent_blocks(tables: Tables, engine: Engine, directory: Directory, 
     """Return the starts of the blocks of threads, of padded arrays, and of interned strings. Raises
     Interrupted."""
     blocks = directory.blocks
-    strings = {*blocks.find_all(array("Q", list_string_words(tables, engine)))[0]} - {NO_BLOCK}
+    strings = {*blocks.find_all(tables.once(list_string_words, engine))[0]} - {NO_BLOCK}
     starts = blocks.columns_of(array("I", sorted(strings))).address
     return [*list_thread_blocks(tables, blocks), *_list_padded_arrays(tables, engine, directory, libjvm), *starts]
 
