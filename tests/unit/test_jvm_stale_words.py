@@ -1,5 +1,5 @@
 """Test which words of the JVM's own memory are stale: free chunks of arenas, monitors that no thread uses, words of threads,
-interned strings, and the options of the launcher."""
+interned strings, options of the launcher, and blocks with handles."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from findleaks.runtimes.jvm.chunk_pools import free_chunks
 from findleaks.runtimes.jvm.hash_tables import HashTables
 from findleaks.runtimes.jvm.interned_strings import list_string_words
 from findleaks.runtimes.jvm.object_monitors import idle_monitors
+from findleaks.runtimes.jvm.oop_storages import list_storage_blocks
 from findleaks.runtimes.jvm.stale_words import list_stale_words
 from findleaks.runtimes.jvm.symbols import find_end_of_text, list_stale_ends
 from findleaks.runtimes.jvm.tables import Tables
@@ -343,3 +344,25 @@ def test_options_of_the_launcher() -> None:
         target = image.target()
         given = session(target, [ListAllocator(OBJECTS, OBJECTS + 0x10000, [])])
         assert list_stale_words(Tables(target, target.modules()[0]), given.engine, given.directory, target.modules()[0]) == found
+
+
+@pytest.mark.parametrize("header", [0, 16])
+def test_blocks_with_handles(header: int) -> None:
+    """Handles begin at a multiple of 64, after the start of the block of malloc, or after NMT's header. The other blocks do not refer to
+    their start or to a storage, or they have another size."""
+    image = Image("Serial", [(0, 0, 0)] * 4, [])
+    image.memory[OBJECTS][VICTIM + 0x80 - OBJECTS : VICTIM + 0x8A - OBJECTS] = b"JNI Global"
+    image.words(VICTIM, VICTIM + 0x80)
+    places = [TABLE + 1024 * number + offset for number, offset in enumerate((0, 48, 16, 32, 0, 0))]
+    sizes = [632] * 5 + [1032]
+    rows = [(VICTIM, 0), (VICTIM, 0), (VICTIM, 8), (VICTIM + 8, 0), (VICTIM + 4, 0), (VICTIM, 0)]
+    for place, (owner, wrong) in zip(places, rows):
+        image.words(place + header + -(place + header) % 64 + 8 * 65, owner, place + header + wrong)
+    target = image.target()
+    blocks = [Listed(place, size, State.IN_USE) for place, size in zip(places, sizes)]
+    given = session(target, [ListAllocator(OBJECTS, OBJECTS + 0x10000, blocks)])
+    tables = Tables(target, target.modules()[0])
+    assert list(list_storage_blocks(tables, given.engine, given.directory.blocks)) == places[:2]
+    target.stop_after(0)
+    with pytest.raises(Interrupted):
+        list(list_storage_blocks(tables, given.engine, given.directory.blocks))
