@@ -11,7 +11,7 @@ import java.util.concurrent.TimeUnit;
 /**
  * The first argument selects what the program does. "documents": keeps 40 documents of 1 MB, to each of which collections of two classes
  * refer. "executor": fills the queue of an executor that only its threads refer to. "strings": interns 200,000 strings, and keeps none of
- * them. "tasks": schedules 150,000 tasks. Prints "ready".
+ * them. "tasks": schedules 150,000 tasks. "array": two static variables refer to an array with 40 documents. Prints "ready".
  */
 public class JavaShared {
     static class Document {
@@ -20,10 +20,12 @@ public class JavaShared {
 
     static class Library {
         static final Map<Integer, Document> BY_NAME = new HashMap<>();
+        static Document[] all;
     }
 
     static class Session {
         static final List<Document> OPEN = new ArrayList<>();
+        static Document[] all;
     }
 
     static class Task implements Runnable {
@@ -69,6 +71,12 @@ public class JavaShared {
             }
         } else if (words[0].equals("executor")) {
             fill();
+        } else if (words[0].equals("array")) {
+            Library.all = new Document[40];
+            for (int number = 0; number < 40; number++) {
+                Library.all[number] = new Document();
+            }
+            Session.all = Library.all;
         } else if (words[0].equals("tasks")) {
             ScheduledExecutorService executor = Executors.newScheduledThreadPool(1);
             for (int number = 0; number < 150_000; number++) {
