@@ -68,3 +68,13 @@ def test_generated_classes(version: str, kind: str, tmp_path: Path) -> None:
         version == "8"
         or "java.lang.Class of JavaGeneratedClasses static .KEPT → java.util.ArrayList.elementData → java.lang.Object[]" in one["cause"]
     )
+
+
+@pytest.mark.matrix
+def test_few_generated_classes(tmp_path: Path) -> None:
+    """These classes are reported although they need less than 8 MiB."""
+    with generate(tmp_path, QUICK, "hidden", 1200) as running:
+        one = finding(verdict("--pid", str(running.pid)), "class-metadata")
+    assert one["bytes"] < 8 << 20
+    assert one["evidence"]["class_names"]["name"] == "Made…/…"
+    assert 1200 <= one["evidence"]["class_names"]["classes"] <= 1201

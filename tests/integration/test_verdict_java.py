@@ -266,6 +266,27 @@ def test_executor_with_a_finalizer(tmp_path: Path) -> None:
 
 
 @pytest.mark.matrix
+@pytest.mark.parametrize("version", ["8", jvms.SYSTEM, "25.0.2"])
+def test_array_in_two_variables(version: str, tmp_path: Path) -> None:
+    """Each of the two variables keeps the array, so neither of them alone retains it."""
+    with run_shared(tmp_path, version, "array") as run:
+        one = finding(verdict("--pid", str(run.pid)), "retained-objects")
+    first, _, second = one["evidence"]["root"].removeprefix("the object in static variables ").partition(" and ")
+    assert {first, second} == {"JavaShared$Library.all", "JavaShared$Session.all"}
+    assert one["text"].startswith(f"In use, not leaked: {one['evidence']['root']} retains 38 MiB in 81 objects of JVM.")
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("version", ["8", "25.0.2"])
+def test_scheduled_tasks(version: str, tmp_path: Path) -> None:
+    """Most objects are of the JDK. The finding names the class of the tasks."""
+    with run_shared(tmp_path, version, "tasks") as run:
+        one = finding(verdict("--pid", str(run.pid)), "retained-objects")
+    assert ".callable → java.util.concurrent.Executors$RunnableAdapter.task → JavaShared$Task" in one["cause"]
+    assert [remedy.partition(" of each")[0] for remedy in one["try"]] == ["cancel()"]
+
+
+@pytest.mark.matrix
 def test_interned_strings_of_jdk_8(tmp_path: Path) -> None:
     """The table of interned strings keeps no string alive. Only interior pointers refer to the blocks with its entries."""
     with run_shared(tmp_path, "8", "strings") as run:

@@ -5,11 +5,13 @@ import java.util.Map;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.TimeUnit;
 
 /**
  * The first argument selects what the program does. "documents": keeps 40 documents of 1 MB, to each of which collections of two classes
  * refer. "executor": fills the queue of an executor that only its threads refer to. "strings": interns 200,000 strings, and keeps none of
- * them. Prints "ready".
+ * them. "tasks": schedules 150,000 tasks. "array": two static variables refer to an array with 40 documents. Prints "ready".
  */
 public class JavaShared {
     static class Document {
@@ -18,10 +20,24 @@ public class JavaShared {
 
     static class Library {
         static final Map<Integer, Document> BY_NAME = new HashMap<>();
+        static Document[] all;
     }
 
     static class Session {
         static final List<Document> OPEN = new ArrayList<>();
+        static Document[] all;
+    }
+
+    static class Task implements Runnable {
+        final long number;
+
+        Task(long number) {
+            this.number = number;
+        }
+
+        public void run() {
+            System.out.println(number);
+        }
     }
 
     static void fill() throws InterruptedException {
@@ -55,6 +71,17 @@ public class JavaShared {
             }
         } else if (words[0].equals("executor")) {
             fill();
+        } else if (words[0].equals("array")) {
+            Library.all = new Document[40];
+            for (int number = 0; number < 40; number++) {
+                Library.all[number] = new Document();
+            }
+            Session.all = Library.all;
+        } else if (words[0].equals("tasks")) {
+            ScheduledExecutorService executor = Executors.newScheduledThreadPool(1);
+            for (int number = 0; number < 150_000; number++) {
+                executor.schedule(new Task(number), 1, TimeUnit.DAYS);
+            }
         } else {
             for (int number = 0; number < 200_000; number++) {
                 ("number " + number).intern();

@@ -45,6 +45,7 @@ class Image:
         self.fields, self.statics = dict(FIELDS), dict(STATIC)
         self.sizes: dict[str, int] = {}
         self.constants: dict[str, int] = {}
+        self.symbols: list[Symbol] = []  # more symbols than those of the tables
         self.words(STATICS, COLLECTED, THREADS)
         self.words(COLLECTED + 0x20, HEAP, HEAP_SIZE // 8, 0x7F00 | active)  # the bytes next to the flag do not count
         if flag:
@@ -66,7 +67,7 @@ class Image:
         exported = [("gHotSpotVMStructs", TABLE), ("gHotSpotVMStructEntryArrayStride", ENTRY), *names]
         exported += self._numbers("gHotSpotVMType", "TypeName", "Size", self.sizes, 0x9000)
         exported += self._numbers("gHotSpotVMIntConstant", "Name", "Value", self.constants, 0xB000)
-        symbols = []
+        symbols = list(self.symbols)
         for number, (name, value) in enumerate(exported):
             self.words(STATICS + 0x8000 + 8 * number, value)
             symbols.append(Symbol(name, STATICS + 0x8000 + 8 * number, 8, "libjvm.so"))

@@ -1,4 +1,5 @@
-"""Test which words of the JVM's own memory are stale: free chunks of arenas, monitors that no thread uses, and words of threads."""
+"""Test which words of the JVM's own memory are stale: free chunks of arenas, monitors that no thread uses, words of threads,
+interned strings, options of the launcher, and blocks with handles."""
 
 from __future__ import annotations
 
@@ -13,12 +14,14 @@ from findleaks.errors import Interrupted
 from findleaks.runtimes.jvm import chunk_pools, hash_tables, object_monitors, symbols
 from findleaks.runtimes.jvm.chunk_pools import free_chunks
 from findleaks.runtimes.jvm.hash_tables import HashTables
+from findleaks.runtimes.jvm.interned_strings import list_string_words
 from findleaks.runtimes.jvm.object_monitors import idle_monitors
+from findleaks.runtimes.jvm.oop_storages import list_storage_blocks
 from findleaks.runtimes.jvm.stale_words import list_stale_words
 from findleaks.runtimes.jvm.symbols import find_end_of_text, list_stale_ends
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.thread_words import words_without_objects
-from findleaks.target.base import Range
+from findleaks.target.base import Range, Symbol
 
 CHUNKS = [OBJECTS + 0xE000, OBJECTS + 0xE400, OBJECTS + 0xE800]
 BLOCK = OBJECTS + 0xA000  # the block of monitors
@@ -283,3 +286,83 @@ def test_last_words_of_names(monkeypatch: pytest.MonkeyPatch) -> None:
     target.stop_after(0)
     with pytest.raises(Interrupted):
         list(list_stale_ends(tables, given.engine, given.directory))
+
+
+def string_table(*links: int) -> Image:
+    """Return a process with JDK 8's table of interned strings. `links`: the first entries of its buckets."""
+    image = Image("Serial", [(0, 0, 0)] * 4, [])
+    image.fields.update({("BasicHashtable<mtInternal>", "_table_size"): 0, ("BasicHashtable<mtInternal>", "_buckets"): 8})
+    image.fields["Flag", "flags"] = 0  # a field that only JDK 8 has
+    image.statics["StringTable", "_the_table"] = 0x7000
+    image.words(STATICS + 0x7000, TABLE)
+    image.words(TABLE, len(links), TABLE + 0x1000)
+    image.words(TABLE + 0x1000, *links)
+    return image
+
+
+def list_strings(image: Image, polls: int = 1 << 20) -> list[int]:
+    target = image.target()
+    given = session(target, [ListAllocator(OBJECTS, OBJECTS + 0x10000, [])])
+    target.stop_after(polls)
+    return list_string_words(Tables(target, target.modules()[0]), given.engine).tolist()
+
+
+def test_interned_strings() -> None:
+    image = string_table(0, ENTRIES, ENTRIES + 0x80)
+    image.words(ENTRIES, 1, (ENTRIES + 0x40) | 1, VICTIM)  # the lowest bit is a flag
+    words = [ENTRIES + 0x10, ENTRIES + 0x50, ENTRIES + 0x90]
+    assert list_strings(image) == words
+    with pytest.raises(Interrupted):
+        list_strings(image, 0)
+    image.words(ENTRIES + 0x40, 2, ENTRIES)  # a cyclic list, and two lists with the same entries
+    image.words(ENTRIES + 0x80, 2, ENTRIES)
+    assert list_strings(image) == words
+    del image.fields["Flag", "flags"]
+    assert list_strings(image) == []
+
+
+def test_damaged_table_of_interned_strings() -> None:
+    """A link may be any number. An unreadable entry refers to no other entry."""
+    links = [(1 << 64) - 1, (1 << 64) - 8, 1 << 63, 7, 1, ENTRIES + 4]
+    assert all(VICTIM <= place < 1 << 64 for place in list_strings(string_table(*links)))
+    image = string_table(ENTRIES)
+    image.words(ENTRIES, 1, (1 << 64) - 8)
+    assert list_strings(image)[0] == ENTRIES + 16
+    for count in (0, (1 << 32) - 1, (1 << 24) + 1, 1 << 20):
+        image.words(TABLE, count, TABLE + 0x1000)
+        assert list_strings(image) == []
+
+
+def test_options_of_the_launcher() -> None:
+    """The launcher has freed its options, unless the variable refers to the text of an option."""
+    image = Image("Serial", [(0, 0, 0)] * 4, [])
+    image.words(VARIABLES, VICTIM)
+    image.words(VICTIM, VICTIM + 0x40)
+    image.symbols += [Symbol("options", VICTIM, 8, "libother.so"), Symbol("options", VARIABLES, 8, "libjli.so")]
+    for text, found in ((b"-Xmx1g\0", []), (b"\0\0\0\0", [Range(VARIABLES, VARIABLES + 8)])):
+        image.memory[OBJECTS][VICTIM + 0x40 - OBJECTS : VICTIM + 0x40 - OBJECTS + len(text)] = text
+        target = image.target()
+        given = session(target, [ListAllocator(OBJECTS, OBJECTS + 0x10000, [])])
+        assert list_stale_words(Tables(target, target.modules()[0]), given.engine, given.directory, target.modules()[0]) == found
+
+
+@pytest.mark.parametrize("header", [0, 16])
+def test_blocks_with_handles(header: int) -> None:
+    """Handles begin at a multiple of 64, after the start of the block of malloc, or after NMT's header. The other blocks do not refer to
+    their start or to a storage, or they have another size."""
+    image = Image("Serial", [(0, 0, 0)] * 4, [])
+    image.memory[OBJECTS][VICTIM + 0x80 - OBJECTS : VICTIM + 0x8A - OBJECTS] = b"JNI Global"
+    image.words(VICTIM, VICTIM + 0x80)
+    places = [TABLE + 1024 * number + offset for number, offset in enumerate((0, 48, 16, 32, 0, 0))]
+    sizes = [632] * 5 + [1032]
+    rows = [(VICTIM, 0), (VICTIM, 0), (VICTIM, 8), (VICTIM + 8, 0), (VICTIM + 4, 0), (VICTIM, 0)]
+    for place, (owner, wrong) in zip(places, rows):
+        image.words(place + header + -(place + header) % 64 + 8 * 65, owner, place + header + wrong)
+    target = image.target()
+    blocks = [Listed(place, size, State.IN_USE) for place, size in zip(places, sizes)]
+    given = session(target, [ListAllocator(OBJECTS, OBJECTS + 0x10000, blocks)])
+    tables = Tables(target, target.modules()[0])
+    assert list(list_storage_blocks(tables, given.engine, given.directory.blocks)) == places[:2]
+    target.stop_after(0)
+    with pytest.raises(Interrupted):
+        list(list_storage_blocks(tables, given.engine, given.directory.blocks))

@@ -47,6 +47,7 @@ DEFINE_CLASS = "JVM_DefineClassWithSource"  # the function of libjvm that define
 # This text precedes the type in the names of counters of class loaders
 _OF_TYPE = "class loaders of type "
 _MANY_OF_TYPE = 100  # fewest class loaders of one type that are reported despite few bytes
+_MANY_ALIKE = 1000  # fewest classes whose names differ only in numbers; see _MANY_OF_TYPE
 _REFLECTION = ("jdk.internal.", "sun.reflect.")  # packages of the JVM's own class loaders
 _OTHER = "anonymous shared mapping"
 
@@ -241,10 +242,11 @@ def _find_referrers(session: Session, mappings: Sequence[Region]) -> Optional[_M
 
 def find_class_metadata(session: Session, accounting: Accounting) -> Iterator[Finding]:
     """Yield one finding if class metadata of a JVM is at least a tenth of the private memory, and
-    either has at least LEAST bytes or belongs to many class loaders of one type."""
+    either has at least LEAST bytes or belongs to many class loaders of one type. A twentieth
+    suffices if many names of classes differ only in numbers, such as those of lambdas."""
     for runtime in session.runtimes:
         share = next((one for one in accounting.shares if one.of == f"{runtime.name} {METASPACE}"), None)
-        if share is None or share.bytes < PART * private_bytes(accounting):
+        if share is None or 2 * share.bytes < PART * private_bytes(accounting):
             continue
         counters = runtime.counters()
         loaders, classes = (counters[name].value if name in counters else None for name in ("class loaders", "classes"))
@@ -253,13 +255,15 @@ def find_class_metadata(session: Session, accounting: Accounting) -> Iterator[Fi
         title += f": {number(classes)} classes of {format_count(loaders, 'class loader')}." if loaders and classes is not None else "."
         cause = "A class is unloaded only when its class loader is garbage." if loaders and loaders >= _MANY else ""
         by_type = {name.partition(_OF_TYPE)[2]: count.value for name, count in counters.items() if _OF_TYPE in name}
-        if share.bytes < LEAST and not _are_many(by_type):
+        explained = _explain(runtime, METASPACE)
+        alike = explained.facts["classes"] if explained is not None else 0
+        is_reported = share.bytes >= PART * private_bytes(accounting) and (share.bytes >= LEAST or _are_many(by_type))
+        if not is_reported and not (isinstance(alike, int) and alike >= _MANY_ALIKE):
             continue
         if by_type:
             named = [f"{number(count)} are {shorten(name)}{_garbage(runtime, name)}" for name, count in by_type.items()]
             cause = f"Of the class loaders, {some(named, 3)}. {cause}".strip()
         facts: dict[str, object] = {"runtime": runtime.name, "class_loaders": loaders, "classes": classes, "loaders_by_type": by_type}
-        explained = _explain(runtime, METASPACE)
         if explained is not None:
             cause = f"{explained.sentence} {cause}".strip()
             facts["class_names"] = explained.facts

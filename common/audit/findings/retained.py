@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Optional
 from findleaks.audit.accounting import Accounting
 from findleaks.audit.findings.figures import BlockFigures, Figures, exclude_figures
 from findleaks.audit.findings.retainer_sentences import describe_callbacks, describe_field, describe_shared_part, describe_size
-from findleaks.audit.findings.root_groups import describe_root_groups, describe_streams, is_most_of
+from findleaks.audit.findings.root_groups import describe_root_groups, describe_streams, is_most_of, list_variable_remedies
 from findleaks.audit.findings.significance import PART, denominator_without_files
 from findleaks.audit.managed import RuntimeHoldings
 from findleaks.audit.owner import Owner, OwnerSort
@@ -302,7 +302,8 @@ def _find_one_root(session: Session, accounting: Accounting, figures: BlockFigur
     if found.owner.sort == OwnerSort.CALLBACKS and last.startswith("0x"):
         other = f"roots {last}"  # what retains the object that calls the functions
     commands = (f"roots {shell_quoted(word)} --depth {max(found.level + 1, 4)}", other) if word else ("roots",)
-    yield Finding("held", retained.bytes, title, cause.strip(), (), commands, facts, retained.resident)
+    remedies = list_variable_remedies(session, found.owner)
+    yield Finding("held", retained.bytes, title, cause.strip(), remedies, commands, facts, retained.resident)
 
 
 def _retained_by_managed_heap(

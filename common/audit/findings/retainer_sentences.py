@@ -17,7 +17,8 @@ def describe_field(one: RetainedNode) -> str:
     """Return a sentence on the part of a root that retains most of it."""
     if one.sort != "block":
         return f"{one.name if one.place else 'Content'}: {one.what}."
-    return f"{one.name}, which several fields refer to{f': {one.what}' if one.what else ', retains most of it'}."
+    name = f"{one.name}, which several fields refer to"
+    return f"{name}: {one.what}." if one.what else f"Most of it is retained by {name}."
 
 
 def describe_callbacks(owner: Owner) -> str:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 from findleaks.engine.terms import Totals
 from findleaks.formatting import blocks, size, some
 from findleaks.quoting import shell_quoted
+from findleaks.runtimes.retained_findings import find_path_remedies
 from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
     from findleaks.audit.owner import Owner
     from findleaks.audit.top_retainer import RootGroup
+    from findleaks.session import Session
 
 _STREAMS = "_IO_list_all"
 _NAMED = 3  # maximum number of groups that a sentence names
@@ -60,3 +62,10 @@ def describe_root_groups(groups: Sequence[RootGroup], reached: Totals, content: 
     if content:
         text += f" {content}" if len(groups) == 1 == count else f" The first: {content[:1].lower()}{content[1:]}"
     return RootGroupText("", text, commands, facts)
+
+
+def list_variable_remedies(session: Session, owner: Owner) -> tuple[str, ...]:
+    """Return what frees the memory that a variable of a runtime's library retains; () if the
+    variable is not one of these."""
+    runtimes = session.runtimes if owner.is_variable and not owner.managed else ()
+    return tuple(remedy for runtime in runtimes for remedy in find_path_remedies(runtime, owner.label))

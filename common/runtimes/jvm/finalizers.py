@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.formatting import format_count, shorten, size
 from findleaks.runtimes.finding import Finding
@@ -33,15 +33,9 @@ def describe_finalizers(graph: JavaGraph, found: Finding) -> Finding:
     use: for retained sizes, the list counts before the stacks. Raises Interrupted."""
     live = [one for one in graph.instances(_FINALIZER) if graph.is_live(one)]
     others = tuple(one for one in found.remedies if one != OF_FINALIZERS)
-    largest = _find_largest(graph, live, found.bytes)
-    path = _find_use(graph, largest)
-    if path:  # such as a ThreadPoolExecutor of JDK 8, with its queue
-        low = graph.blocks.address(path[0])
-        root = next((one.name for one in graph.roots_to(low, low + 1) if one.name and is_stack_word(one)), "")
-        text = shorten(f"{root}: {graph.describe_chain(path)}" if root else graph.describe_chain(path), 400)
-        title = f"In use, not leaked: an object of {shorten(graph.type_of(largest))} retains {size(found.bytes)}."
-        cause = f"The object has a finalizer. A thread reaches it by {text}. "
-        return replace(found, title=title, cause=cause + found.cause, remedies=others)
+    owner = _describe_owner(graph, live, found)
+    if owner is not None:
+        return replace(owner, remedies=others)
     every = max(len(live) // _SAMPLED, 1)
     sampled = list(islice(live[every // 2 :: every], _SAMPLED))
     paths = [_find_use(graph, graph.reference(one, "referent")) for one in interruptible(graph.target, sampled)]
@@ -67,15 +61,25 @@ def describe_finalizers(graph: JavaGraph, found: Finding) -> Finding:
     return replace(found, title=title, cause=cause + found.cause)
 
 
-def _find_largest(graph: JavaGraph, live: Sequence[int], whole: int) -> int:
-    """Return the object with a finalizer that retains at least half of `whole` bytes, -1 if there
-    is none."""
+def _describe_owner(graph: JavaGraph, live: Sequence[int], found: Finding) -> Optional[Finding]:
+    """Return a finding about the one object with a finalizer that retains at least half of the
+    bytes and that a thread uses, such as a ThreadPoolExecutor of JDK 8 with its queue. Return None
+    if there is none. `live`: the Finalizers. Raises Interrupted."""
     tree = graph.dominators
     if tree is None or len(live) > _MOST_COMPARED:
-        return -1
-    owners = [one for one in (graph.reference(each, "referent") for each in live) if one >= 0]
+        return None
+    owners = [one for one in (graph.reference(each, "referent") for each in interruptible(graph.target, live)) if one >= 0]
     largest = max(owners, key=lambda one: tree.sum_retained(one).bytes, default=-1)
-    return largest if largest >= 0 and 2 * tree.sum_retained(largest).bytes >= whole else -1
+    retained = tree.sum_retained(largest).bytes if largest >= 0 else 0
+    path = _find_use(graph, largest) if 2 * retained >= found.bytes else ()
+    if not path:
+        return None
+    low = graph.blocks.address(path[0])
+    stack = next((one.name for one in graph.roots_to(low, low + 1) if one.name and is_stack_word(one)), "")
+    text = shorten(f"{stack}: {graph.describe_chain(path)}" if stack else graph.describe_chain(path), 400)
+    title = f"In use, not leaked: an object of {shorten(graph.type_of(largest))} retains {size(retained)}."
+    cause = f"The object has a finalizer. {'A thread' if stack else 'A thread, or native memory,'} reaches it by {text}. "
+    return replace(found, bytes=retained, title=title, cause=cause + found.cause)
 
 
 def _find_use(graph: JavaGraph, index: int) -> Sequence[int]:

@@ -11,7 +11,10 @@ utilities/hashtable.hpp."""
 
 from __future__ import annotations
 
-from findleaks.allocators.bulk import read_scattered
+from array import array
+from collections.abc import Sequence
+
+from findleaks.allocators.bulk import read_records
 from findleaks.engine.contract import Engine
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.target.interruptible import interruptible
@@ -23,21 +26,23 @@ _FLAG = 1
 _ENTRY = 3  # words of an entry; the last one refers to the String
 
 
-def list_string_words(tables: Tables, engine: Engine) -> list[int]:
-    """Return the addresses of the words that refer to Strings. Raises Interrupted."""
+def list_string_words(tables: Tables, engine: Engine) -> array[int]:
+    """Return the addresses of the words that refer to Strings, ascending. Raises Interrupted."""
     memory = tables.memory
     table = tables.word("StringTable", "_the_table") if tables.is_jdk8 and memory.size == 8 else None
     if not table:
-        return []
+        return array("Q")
     count, buckets = tables.int32(_KIND, "_table_size", table) or 0, tables.word(_KIND, "_buckets", table) or 0
-    words = memory.words(buckets, count) if buckets and 0 < count <= _MOST_BUCKETS else None
-    entries = [word & ~_FLAG for word in words or () if word]
-    found: list[int] = []
+    is_known = buckets and 0 < count <= _MOST_BUCKETS
+    links: Sequence[int] = (memory.words(buckets, count) if is_known else None) or ()
+    last = memory.arch.top - _ENTRY * memory.size  # address that an entry can have
+    found: set[int] = set()
     for _ in interruptible(tables.target, range(_LONGEST)):
+        # If the table is damaged, a link may be any number, or refer to an entry that was read.
+        entries = sorted({word & ~_FLAG for word in links if word % memory.size <= _FLAG < word <= last} - found)
         if not entries or len(found) + len(entries) > _MOST_ENTRIES:
             break
-        found += [entry + (_ENTRY - 1) * memory.size for entry in entries]
-        data, _ = read_scattered(tables.target, engine, entries, _ENTRY * memory.size)
+        found.update(entries)
+        data, _ = read_records(tables.target, engine, entries, _ENTRY * memory.size)
         links = memory.arch.words(data)[1::_ENTRY]
-        entries = [word & ~_FLAG for word in links if word]
-    return found
+    return array("Q", (entry + (_ENTRY - 1) * memory.size for entry in sorted(found)))

@@ -59,6 +59,7 @@ from findleaks.runtimes.jvm.interned_strings import list_string_words
 from findleaks.runtimes.jvm.jni_handles import handle_blocks, handles, released_handles, stale_handles
 from findleaks.runtimes.jvm.marking_stacks import unused_segments
 from findleaks.runtimes.jvm.object_monitors import idle_monitors
+from findleaks.runtimes.jvm.oop_storages import ALIGNED, HANDLES, NMT_HEADER, STORAGE_SIZES, read_storage_name
 from findleaks.runtimes.jvm.references import BELOW, References
 from findleaks.runtimes.jvm.spaces import buffer_words, has_region_bounds, region_addresses, region_size
 from findleaks.runtimes.jvm.symbols import find_end_of_text
@@ -71,12 +72,7 @@ from findleaks.target.elf import occurrences
 from findleaks.target.ranges import intersection, merge_ranges, nonzero_pieces, region_at
 
 _LARGE = 64 << 10  # bytes; a block of malloc of this size or more is not read. Arenas have 32 KiB.
-# In a block of an OopStorage: `_data`, then `_allocated_bitmask`, `_owner_address`, and `_memory`,
-# the address of the block of malloc (after NMT's header).
-_HANDLES = 64
-_STORAGE_SIZES = range(552, 1024)  # usable bytes of such a block of malloc
-_NMT_HEADER, _MOST_PADDING = 16, 40  # bytes before and around what a block of malloc contains
-_ALIGNED = 64  # to which the block is aligned in malloc's
+_MOST_PADDING = 40  # bytes around what a block of malloc contains
 # The number of stores in a ZStoreBarrierBuffer, the usable bytes of its block, and the upper limit
 # of a color
 _STORES, _STORE_BUFFER_SIZES, _MOST_COLOR = 32, range(832, 896), 1 << 16
@@ -138,7 +134,8 @@ class NativeRoots:
         self._text = (0, 0)  # the block that was searched last for text, and the end of its text
         data = list_data_ranges(self._tables.target, self._module)
         released = released_handles(tables, engine, data, directory)
-        self._unused_words = {*buffer_words(tables), *stale_handles(tables), *idle_monitors(tables), *list_string_words(tables, engine)}
+        strings = tables.once(list_string_words, engine)
+        self._unused_words = {*buffer_words(tables), *stale_handles(tables), *idle_monitors(tables), *strings}
         arenas = unused_parts(tables, find_others(tables, engine, directory, data))
         chunks = free_chunks(tables, engine, data, directory)
         segments = unused_segments(tables, engine, data, directory)
@@ -196,7 +193,7 @@ class NativeRoots:
                 for address in self._search(piece, start):
                     found = self._directory.blocks.lookup(address)
                     if found is not None and not self._is_unused(address) and self._may_refer(address, *found, indices):
-                        name = self._storage_name(found[1]) if found[2] in _STORAGE_SIZES else ""
+                        name = self._storage_name(found[1]) if found[2] in STORAGE_SIZES else ""
                         name = name or self._old_handles.get(address, "")
                         yield ObjectWord(address, start, f"handle of the JVM: {name}" if name else "")
 
@@ -281,7 +278,7 @@ class NativeRoots:
     def _kind_of(self, place: int, start: int, size: int) -> RootKind:
         """Return the kind of the root at the address `place`. `start`, `size`: the block of malloc
         that contains the root."""
-        name = self._storage_name(start) if size in _STORAGE_SIZES else ""
+        name = self._storage_name(start) if size in STORAGE_SIZES else ""
         name = name or self._old_handles.get(place, "")
         return RootKind.OTHER if not name else RootKind.JNI_GLOBAL if name == _JNI_GLOBAL else RootKind.HANDLE
 
@@ -293,7 +290,7 @@ class NativeRoots:
         """Return whether the word at `place`, in this block of malloc, may be a root."""
         if state != State.IN_USE or size >= _LARGE or index in excluded:
             return False
-        if size in _STORAGE_SIZES and _WEAK in self._storage_name(start).lower():
+        if size in STORAGE_SIZES and _WEAK in self._storage_name(start).lower():
             return False
         if self._regions and 0 <= size - 8 * len(self._regions) < _MOST_PADDING and self._is_region_table(start):
             return False
@@ -318,7 +315,7 @@ class NativeRoots:
         follow these pairs. The collector needs the previous references for marking. After marking,
         these references keep no object alive."""
         memory, decode = self._tables.memory, self._references.decode
-        for base in (start, start + _NMT_HEADER):
+        for base in (start, start + NMT_HEADER):
             words = memory.words(base, 2 * _STORES + 2) or ()
             stores, colors = list(zip(words[: 2 * _STORES : 2], words[1 : 2 * _STORES : 2])), words[2 * _STORES :]
             used = [(field, previous) for field, previous in stores if field or previous]
@@ -329,7 +326,7 @@ class NativeRoots:
     def _is_region(self, start: int) -> bool:
         """Return whether a block of malloc is G1's structure for a region. This structure contains
         the bounds of the region, which are addresses of objects, but keep no object alive."""
-        return any(has_region_bounds(self._tables, one) for one in (start, start + _NMT_HEADER))
+        return any(has_region_bounds(self._tables, one) for one in (start, start + NMT_HEADER))
 
     def _is_region_table(self, start: int) -> bool:
         """Return whether a block of malloc contains an address in each region, or 0, in their
@@ -338,7 +335,7 @@ class NativeRoots:
         known = self._region_tables.get(start)
         if known is None:
             memory = self._tables.memory
-            tables = (memory.words(one, len(self._regions)) or () for one in (start, start + _NMT_HEADER))
+            tables = (memory.words(one, len(self._regions)) or () for one in (start, start + NMT_HEADER))
             known = self._region_tables[start] = any(any(words) and self._fits_regions(words) for words in tables)
         return known
 
@@ -364,11 +361,10 @@ class NativeRoots:
         Global"), or ""."""
         if start not in self._storages:
             names = []
-            for base in (start, start + _NMT_HEADER):  # with NMT, its header comes first
-                owner, memory = self._tables.memory.words(base + -base % _ALIGNED + 8 * (_HANDLES + 1), 2) or (0, 0)
-                text = self._tables.memory.word(owner) if memory == base and owner % 8 == 0 else None
-                names.append(self._tables.text(text) if text else "")
-            self._storages[start] = next((name for name in names if name and name.isprintable()), "")
+            for base in (start, start + NMT_HEADER):  # with NMT, its header comes first
+                owner, memory = self._tables.memory.words(base + -base % ALIGNED + 8 * (HANDLES + 1), 2) or (0, 0)
+                names.append(read_storage_name(self._tables, owner) if memory == base and owner % 8 == 0 else "")
+            self._storages[start] = next(filter(None, names), "")
         return self._storages[start]
 
     def _stacks(self) -> Iterator[tuple[int, Range]]:

@@ -23,6 +23,7 @@ from findleaks.runtimes.jvm.native_roots import is_stack_word
 from findleaks.runtimes.jvm.objects import JavaObjects
 from findleaks.runtimes.jvm.reachability import Reachability
 from findleaks.runtimes.jvm.remedies import find_mapping_remedies, find_retainer_remedies
+from findleaks.runtimes.jvm.static_holders import describe_static_holder
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.threads import thread_object
 from findleaks.runtimes.object_graph import ObjectField, ObjectGraph, ObjectWord
@@ -246,11 +247,8 @@ class JavaGraph(ObjectGraph):
 
     def describe_holder(self, index: int) -> str:
         path = self.path(index)
-        links = ((one, following) for one, following in zip(path, path[1:]) if self._class_of(one).kind == MIRROR)
-        names = (name for one, following in links for name, value in self.static_references(one) if value == following)
-        name = next(names, "")
-        if name:
-            return f"static variable {name}"
+        if variable := describe_static_holder(self, path):
+            return variable
         thread = self.text_field(path[0], "name") if path and self._is_thread(path[0]) else ""
         entry = next((one for one in path if self.type_of(one) == _ENTRY), -1)
         value = self.reference(entry, "value") if entry >= 0 else -1

@@ -77,6 +77,7 @@ _OF_SCHEDULED = (
     "cancel() of each task that is not needed any more, with setRemoveOnCancelPolicy(true) of the ScheduledThreadPoolExecutor: "
     "by default, a cancelled task stays in the queue until its time has come"
 )
+_OF_ZIP_FILES = "close() of each java.util.zip.ZipFile that is not needed any more"
 _QUEUE = "java.lang.ref.ReferenceQueue.head"  # in a path; those of the JDK have other remedies, too
 _OF_QUEUES = "poll() or remove() of the java.lang.ref.ReferenceQueue: it keeps the references that the collector has added until then"
 
@@ -93,7 +94,14 @@ _OF_RETAINERS = {
     "java.lang.ref.Finalizer.": OF_FINALIZERS,
     OF_CLEANERS: _OF_CLEANERS,
     _GLOBAL: "DeleteGlobalRef() by the native code that called NewGlobalRef(), when the object is not needed any more",
-    "java.util.zip.ZipFile$Source": "close() of each java.util.zip.ZipFile that is not needed any more",
+    "java.util.zip.ZipFile$Source": _OF_ZIP_FILES,
+    "libzip.so, data+": _OF_ZIP_FILES,  # JDK 8 keeps the entries of open files in native memory
+    "zfiles (libzip.so, data)": _OF_ZIP_FILES,
+    # The tables of interned strings and of symbols both have a variable of this name.
+    "_local_table (libjvm.so, data)": (
+        "jcmd PID VM.stringtable and VM.symboltable, which print how many strings String.intern() added, "
+        "and how many names of classes, methods and fields there are"
+    ),
     "ForkJoinTask[]": "a limit on the number of tasks that are submitted to the ForkJoinPool before others are done",
     ".inheritableThreadLocals": _OF_INHERITED,
     _LOCAL: _OF_LOCALS,

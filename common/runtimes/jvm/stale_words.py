@@ -8,8 +8,12 @@
   another chunk.
 - Words with hash codes in tables (hash_tables.py) that point into a block.
 - The last words of names (symbols.py): malloc's blocks are longer than the names.
+- The variable `options` of the launcher (libjli). The launcher frees these options as soon as it
+  has created the JVM, so the variable may refer to a later block at the same address.
 
-With Native Memory Tracking (NMT), the JVM refers to a block by the address after NMT's header."""
+With Native Memory Tracking (NMT), the JVM refers to a block by the address after NMT's header.
+
+Source: OpenJDK 8 to 25, java.base/share/native/libjli/java.c (`options`, InitializeJVM)."""
 
 from __future__ import annotations
 
@@ -34,6 +38,7 @@ from findleaks.target.ranges import merge_ranges, merge_to_most
 
 _STARTS = (0, 16)  # offsets to which the JVM refers: a block's start, or the end of NMT's header
 _FEW = 64  # chunks between two checks for Ctrl-C
+_LAUNCHER, _OPTIONS = "libjli.", "options"
 
 
 def list_stale_words(tables: Tables, engine: Engine, directory: Directory, libjvm: Module) -> list[Range]:
@@ -43,10 +48,20 @@ def list_stale_words(tables: Tables, engine: Engine, directory: Directory, libjv
     found = [*unused_parts(tables, find_others(tables, engine, directory, data)), *free_chunks(tables, engine, data, directory)]
     found += _find_inner_words(tables, engine, directory)
     found += list_stale_ends(tables, engine, directory)
+    found += _find_launcher_options(tables)
     places = HashTables(tables, engine, directory).list_hash_words(data)
     words = array("Q", bytes(read_scattered(tables.target, engine, places, tables.memory.size)[0])) if places else array("Q")
     found += _select(places, words, directory.blocks, tables.memory.size, array("I"))
     return merge_ranges(found)
+
+
+def _find_launcher_options(tables: Tables) -> Iterator[Range]:
+    """Yield the variable with the options of the launcher, unless it refers to an option: a
+    JavaVMOption begins with the address of a text such as "-Xmx1g"."""
+    symbol = tables.target.symbol(_OPTIONS, _LAUNCHER)
+    options = tables.memory.word(symbol.address) if symbol is not None else None
+    if symbol is not None and options and not tables.text(tables.memory.word(options) or 0).startswith("-"):
+        yield Range(symbol.address, symbol.address + tables.memory.size)
 
 
 def _find_inner_words(tables: Tables, engine: Engine, directory: Directory) -> Iterator[Range]:

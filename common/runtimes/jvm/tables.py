@@ -32,13 +32,14 @@ class Tables(VMStructs):
         return read_relocation(self, *found) if found is not None else None
 
     @cached_property
-    def _results(self) -> dict[Callable[[Tables], Any], Any]:
+    def _results(self) -> dict[Callable[..., Any], Any]:
         return {}
 
-    def once(self, compute: Callable[[Tables], T]) -> T:
-        """Return the result of compute(self), which is computed only once."""
+    def once(self, compute: Callable[..., T], *rest: object) -> T:
+        """Return the result of compute(self, …), which is computed only once. All callers must pass
+        the same arguments."""
         if compute not in self._results:
-            self._results[compute] = compute(self)
+            self._results[compute] = compute(self, *rest)
         return cast(T, self._results[compute])
 
     def oop(self, kind: str, field: str, of: int = 0) -> int:

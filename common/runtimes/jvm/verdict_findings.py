@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from findleaks.formatting import format_count, number, shorten, size
@@ -130,24 +131,49 @@ def _find_virtual_threads(graph: JavaGraph, types: Sequence[Type]) -> Iterator[F
 
 def _describe_example(graph: JavaGraph, types: Sequence[Type], retainer: int) -> str:
     """Return a sentence with the path from the object at `retainer` to an object of the largest
-    type; "" if no path to such an object is known that contains the retainer."""
+    type; "" if no path to such an object is known that contains the retainer. If all its classes
+    are those of the JDK, another sentence names a class of the program, such as the task of a
+    FutureTask."""
     largest = max(types, key=lambda one: (one.bytes, one.name))
     example = graph.example(largest.name)
     path = list(graph.path(graph.blocks.find(example))) if example is not None else []
     index = graph.blocks.find(retainer)
     if index not in path[:-1]:
         return ""
-    text = graph.describe_chain(path[path.index(index) :])
-    return f" One of {number(largest.objects)} {shorten(largest.name)} is reached by {shorten(text, 400)}."
+    path = path[path.index(index) :]
+    text = f" One of {number(largest.objects)} {shorten(largest.name)} is reached by {shorten(graph.describe_chain(path), 400)}."
+    inner = () if any(_is_of_program(graph, one) for one in path) else _descend_to_program(graph, path[-1])
+    return f"{text} It retains an object of the program: {shorten(graph.describe_chain([path[-1], *inner]), 400)}." if inner else text
+
+
+def _descend_to_program(graph: JavaGraph, index: int) -> Sequence[int]:
+    """Return the objects on the path from an object, without it, to an object of a class of the
+    program; see _list_largest. Return () if there is none."""
+    path = list(islice(_list_largest(graph, index), _MOST_RETAINED))
+    last = next((at for at, one in enumerate(path, 1) if _is_of_program(graph, one)), 0)
+    return path[:last]
+
+
+def _is_of_program(graph: JavaGraph, index: int) -> bool:
+    """Return whether the class of an object is neither an array nor a class of the JDK."""
+    name = graph.type_of(index)
+    return not name.startswith(graph.plain_types) and not name.endswith("[]")
 
 
 def _describe_retained(graph: JavaGraph, retainer: int) -> str:
     """Return a sentence with a path from the object at `retainer`. Each step goes to the largest
     object that the object before it retains. "" if the first object refers to none."""
-    tree, path = graph.dominators, [graph.blocks.find(retainer)]
-    while tree is not None and len(path) < _MOST_RETAINED:
-        largest = next(iter(tree.children(path[-1], 1)), None)
-        if largest is None or not graph.link(path[-1], largest.block).address:
-            break
-        path.append(largest.block)
+    path = [graph.blocks.find(retainer)]
+    path += islice(_list_largest(graph, path[0]), _MOST_RETAINED - 1)
     return f" The path to the largest object that it retains: {shorten(graph.describe_chain(path), 400)}." if len(path) > 1 else ""
+
+
+def _list_largest(graph: JavaGraph, index: int) -> Iterator[int]:
+    """Yield the largest object that an object retains and refers to, then the largest one that this
+    object retains, and so on."""
+    tree = graph.dominators
+    largest = next(iter(tree.children(index, 1)), None) if tree is not None else None
+    while tree is not None and largest is not None and graph.link(index, largest.block).address:
+        index = largest.block
+        yield index
+        largest = next(iter(tree.children(index, 1)), None)
