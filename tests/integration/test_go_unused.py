@@ -35,6 +35,7 @@ KINDS: dict[str, tuple[int, str, str, dict[str, int]]] = {
         r"1,000 goroutines wait in main\.\(\*Session\)\.poll .*: select\. One of the channels of the select is that of a ticker or timer\.",
         {"main.Session": 1_000},
     ),
+    "times": (500, "goroutines", r"500 goroutines are blocked for good in main\.await\.func1 .*: select\. They can never continue", {}),
     "results": (
         500,
         "goroutines",
@@ -42,7 +43,7 @@ KINDS: dict[str, tuple[int, str, str, dict[str, int]]] = {
         {"main.Order": 500, "main.Failure": 500, "main.Record": 500, "[]main.Line": 500},
     ),
 }
-DEFAULT = ("fragments", "uncollected", "results")
+DEFAULT = ("fragments", "uncollected", "results", "times")
 OLD = ("1.18.10", "1.21.13", "1.24.11", "1.27.4")
 
 
