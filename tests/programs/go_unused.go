@@ -1,7 +1,7 @@
 // A program of which one kind of memory or of goroutines is the most: the kind and the number are arguments. Kinds: "fragments" (every
 // hundredth of many records is kept), "uncollected" (garbage, and GOGC is off), "semaphore" (goroutines that wait for places in a channel),
 // "polls" (goroutines that wait for a ticker or the end of a session), "results" (goroutines that send a pointer, an interface value or a
-// structure, and nobody receives), "templates" (structures with the same name in two packages). Prints "ready".
+// structure, and nobody receives), "templates" (structures with one name in two packages), "letters", "times". Prints "ready".
 package main
 
 import (
@@ -128,7 +128,7 @@ func main() {
 	count, _ := strconv.Atoi(os.Args[2])
 	map[string]func(int){
 		"fragments": fragments, "uncollected": uncollected, "semaphore": semaphore, "polls": polls, "results": results,
-		"templates": templates,
+		"templates": templates, "times": times, "letters": write,
 	}[os.Args[1]](count)
 	if os.Args[1] != "uncollected" {
 		runtime.GC()
@@ -138,4 +138,28 @@ func main() {
 	fmt.Println("ready")
 	time.Sleep(time.Hour)
 	fmt.Println(sink, len(kept), pages, letters)
+}
+
+//go:noinline
+func await() {
+	times, quit := make(chan time.Time), make(chan struct{})
+	go func() {
+		select {
+		case <-times:
+		case <-quit:
+		}
+	}()
+}
+
+func times(count int) {
+	for i := 0; i < count; i++ {
+		await()
+	}
+}
+
+// Structures of which those of another package with the same name have no objects.
+func write(count int) {
+	for i := 0; i < count; i++ {
+		letters = append(letters, text.New("letter"))
+	}
 }

@@ -8,7 +8,7 @@ specialCleanup)."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 
@@ -29,8 +29,8 @@ def find_finalizer_cycles(graph: GoGraph, objects: HeapObjects, live: int) -> It
     """Yield a finding if finalizers retain at least half of the bytes of live objects (`live`), and
     a sample of the objects with finalizers are in cycles."""
     for held in retained_by(graph, RECORDS, live):
-        records = _list_records(graph, objects)
         finalized = frozenset(graph.blocks.find(one.start) for one in objects.finalized_objects)
+        records = _list_records(graph, objects, finalized)
         found = [index for index in held.members(_MOST_SEARCHED) if index in records]
         sample = found[:: max(len(found) // _SAMPLE, 1)][:_SAMPLE]
         starts = (records[index] + ([index] if index in finalized else []) for index in sample)
@@ -55,10 +55,11 @@ def find_finalizer_cycles(graph: GoGraph, objects: HeapObjects, live: int) -> It
         yield Finding("go-finalizer-cycles", held.totals.bytes, title, cause, remedies, commands, held.facts)
 
 
-def _list_records(graph: GoGraph, objects: HeapObjects) -> dict[int, list[int]]:
+def _list_records(graph: GoGraph, objects: HeapObjects, finalized: Iterable[int]) -> dict[int, list[int]]:
     """Return the objects to which the finalizers and cleanups of an object refer, by the object. An
-    object may have several cleanups. Samples of the heap profile refer to no object."""
-    found: dict[int, list[int]] = {}
+    object may have several cleanups. Samples of the heap profile refer to no object, and neither
+    does a finalizer whose function is not a closure. `finalized`: all objects with finalizers."""
+    found: dict[int, list[int]] = {index: [] for index in finalized}
     for address, _, words in objects.records:
         referred = _find_blocks(graph, words)
         if referred:

@@ -60,6 +60,7 @@ _SEMACQUIRE = {
     "sync.(*Mutex).lockSlow": "sync.Mutex.Lock",
 }
 _ADVICE = _Advice("", "end goroutines that are not needed: close their channel, or cancel their context")
+TIMES = "chan time.Time"
 TIMED, SEMAPHORE, FULL = "select with a channel of a timer", "semaphore", "full buffer"
 """Kinds of waits that describe_goroutines explains."""
 # Advice by the type of the channel from which the goroutines receive, or by the kind of the wait.
@@ -73,7 +74,7 @@ _CHANNELS = {
         "receive from the channel on every path after the send, for example with defer",
     ),
     FULL: _Advice("The buffer of the channel is full.", "receive from the channel: a larger buffer only delays this"),
-    "chan time.Time": _Advice(
+    TIMES: _Advice(
         "The channel is that of a ticker or timer. Nothing closes it, not even Stop.",
         "end the loop of each goroutine with a second channel or a context, and stop its ticker or timer",
     ),
@@ -257,7 +258,7 @@ def describe_goroutines(
     held = retained.totals if retained is not None else Totals(0, 0)
     resident = retained.resident if retained is not None else None
     sentences = [advice.cause] if advice.cause else []
-    if forever and not advice.cause and not locks[1]:
+    if forever and not locks[1] and (not advice.cause or channel in _CHANNELS):
         who = "They" if forever == count else f"{number(forever)} of them"
         what = _OBJECTS.get(awaited, "channels")
         why = f"nothing else can reach the {what} for which they wait"

@@ -5,9 +5,9 @@ of MemStats. The counters are recognised by their values: the bytes in use equal
 of objects, and the bytes of stacks and of the collector equal those of the other spans in use.
 
 Sources: Go 1.18 to 1.26, src/runtime/mstats.go (heapStatsDelta, consistentHeapStats, mstats,
-readmemstats_m) and mgcpacer.go (gcControllerState, since 1.19). heapStatsDelta has inPtrScalarBits
-up to 1.24 or 1.25. mstats begins with heapStats since 1.19; in 1.18 they follow 5,960 bytes of
-other figures."""
+readmemstats_m) and mgcpacer.go (gcControllerState; piController in 1.18). heapStatsDelta has
+inPtrScalarBits up to 1.24 or 1.25. mstats begins with heapStats since 1.19; in 1.18 they follow
+5,960 bytes of other figures."""
 
 from __future__ import annotations
 
@@ -47,16 +47,25 @@ _SYS_AT, _PAUSES = 2, 512
 _OLD_START = 5960
 _OLD = {"StacksSys": 11, "MSpanSys": 13, "MCacheSys": 15, "BuckHashSys": 16, "GCSys": 19, "OtherSys": 20, "LastGC": 21, "PauseTotalNs": 22}
 _OLD_COUNTS = 535
+# 1.18: the constants of a piController (kp, ti, tt, min, max), and the words of gcController that
+# precede them.
+_CONTROLLER, _OLD_PERCENT = (0.9, 4.0, 1000.0, -1000.0, 1000.0), 5
 
 
 class MemStats(NamedTuple):
     """The counters, by their names in runtime.MemStats.
 
-    `percent` is GOGC (-1: off), `limit` is GOMEMLIMIT in bytes (0: off); both None if unknown."""
+    `percent` is GOGC (-1: off), `limit` is GOMEMLIMIT in bytes (0: off); None if unknown. Go 1.18
+    has no GOMEMLIMIT."""
 
     counters: dict[str, Count]
     percent: Optional[int] = None
     limit: Optional[int] = None
+
+    @property
+    def has_limit(self) -> bool:
+        """Whether this version of Go may have GOMEMLIMIT."""
+        return self.percent is None or self.limit is not None
 
     def value(self, name: str) -> int:
         """Return a counter; 0 if it is unknown."""
@@ -79,7 +88,9 @@ def mem_stats(memory: Memory, data: Sequence[Range], objects: int, manual: int, 
                 system = dict(_system(memory, start + 8 * at, before, sums, old))
                 if best is None or (not system, off) < best[:2]:
                     best = not system, off, {**_heap(sums, before), **system}
-    return _pacer(variables, best[2]) if best is not None else None
+    if best is None:
+        return None
+    return MemStats(best[2], _find_old_percent(variables)) if old else _pacer(variables, best[2])
 
 
 def _stride(before: int) -> int:
@@ -192,8 +203,24 @@ def _pacer(variables: Sequence[tuple[int, array[int]]], counters: dict[str, Coun
 
 def _is_goal(words: Sequence[int], at: int) -> bool:
     """Return whether the three words from index `at` look like GOGC, GOMEMLIMIT, heapMinimum."""
-    percent = decode_signed(words[at] & 0xFFFFFFFF, 32)
-    # If GOGC is off, the multiplication by -1 wraps (setGCPercent).
-    minimum = ((4 << 20) * percent & (1 << 64) - 1) // 100
-    is_percent = percent == -1 or (words[at] >> 32 == 0 and 0 <= percent < 1 << 20)
-    return is_percent and words[at + 2] == minimum and 0 < words[at + 1] <= _NO_LIMIT
+    return _is_percent(words[at], words[at + 2]) and 0 < words[at + 1] <= _NO_LIMIT
+
+
+def _is_percent(word: int, minimum: int) -> bool:
+    """Return whether a word may be GOGC, and another one heapMinimum. If GOGC is off, it is -1, and
+    the multiplication wraps (setGCPercent)."""
+    percent = decode_signed(word & 0xFFFFFFFF, 32)
+    is_percent = percent == -1 or (word >> 32 == 0 and 0 <= percent < 1 << 20)
+    return is_percent and minimum == ((4 << 20) * percent & (1 << 64) - 1) // 100
+
+
+def _find_old_percent(variables: Sequence[tuple[int, array[int]]]) -> Optional[int]:
+    """Return GOGC of Go 1.18; None if it is not found. gcController begins with GOGC and
+    heapMinimum, and contains the constants of its consMarkController."""
+    pattern = array("d", _CONTROLLER).tobytes()
+    for _, words in variables:
+        for match in re.finditer(re.escape(pattern), words.tobytes()):
+            at = match.start() // 8 - _OLD_PERCENT
+            if match.start() % 8 == 0 and at >= 0 and _is_percent(words[at], words[at + 1]):
+                return decode_signed(words[at] & 0xFFFFFFFF, 32)
+    return None

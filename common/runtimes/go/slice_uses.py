@@ -23,8 +23,8 @@ _MOST_UNUSED = 6  # in a small slot, at most 1 / this of the bytes follow the ar
 class SliceUses:
     """The references to the blocks with the indices `arrays`. `uses`: by index of an array, the
     ranges that slices and strings use. `holders`: by index of an array, the type of an object, or
-    the name of a variable, that contains such a slice or string. `is_exact`: True if slices use
-    exactly these ranges, False if they use at most these.
+    the name of a variable, that contains such a slice or string. `inexact`: the indices of arrays
+    of which slices use at most these ranges. They use exactly the ranges of the other arrays.
 
     `name` returns the name of the variable at an address."""
 
@@ -34,7 +34,7 @@ class SliceUses:
         self._memory, self._objects, self._engine, self._graph, self._name = memory, objects, engine, graph, name
         self.uses: dict[int, list[Range]] = {index: [] for index in arrays}
         self.holders: dict[int, str] = {}
-        self.is_exact = True
+        self.inexact: set[int] = set()
         self._sizes, _, self._first, self._offsets, self._kinds, self._targets = objects.names.columns()
 
     def run(self) -> bool:
@@ -115,5 +115,6 @@ class SliceUses:
         stride = self._sizes[kind >> 1] if is_typed else room // capacity
         if not room - spare < capacity * stride <= room:
             return None
-        self.is_exact = self.is_exact and is_typed
+        if not is_typed:
+            self.inexact.add(index)
         return length * stride

@@ -47,8 +47,9 @@ def find_sliced_arrays(memory: Memory, objects: HeapObjects, engine: Engine, gra
     counts = Counter(search.holders[index] for index in sparse)
     largest = max(sparse, key=lambda index: (blocks.size(index), -index))
     root = graph.describe_holder(largest)
+    limit = "" if search.inexact.isdisjoint(sparse) else "at most "
     title = (
-        f"In use, not leaked: slices and strings use {'' if search.is_exact else 'at most '}{size(sum(sparse.values()))} of "
+        f"In use, not leaked: slices and strings use {limit}{size(sum(sparse.values()))} of "
         f"{format_count(len(sparse), 'array')} of {size(total)}."
     )
     holders = some([f"{number(count)} from {shorten(name)}" for name, count in counts.most_common(_MOST_TYPES)], _MOST_TYPES)

@@ -52,7 +52,6 @@ class TypeNames:
         self.keys: list[tuple[str, int]] = []  # by number: how its objects are read, its descriptor
         self._sizes, self._pointers = array("Q"), bytearray()
         self._slots: list[Sequence[_Slot]] = []
-        self._structures: dict[str, Type] = {}  # by name: the first one
         self._closures: dict[int, int] = {}  # by function: the type of its closures' contents
         self.text = self._add(("text", 0), "string contents", 1, 0)
         self.function = self._add(("function", 0), "func", _WORD, terms.ANY)
@@ -91,18 +90,11 @@ class TypeNames:
 
     def _qualify(self, one: Type) -> str:
         """Return the name of a type. It has only the last part of the package's path ("v1.Volume").
-        If a structure of another package has the same name, return both names with the whole
-        paths. Plugins and the program have packages with the name main."""
-        first = self._structures.setdefault(one.name, one) if one.kind == STRUCT else one
-        if first is one:
-            return one.name
-        known, paths = self._numbers["type", first.address], [self._types.read_package(each) for each in (first, one)]
-        if paths[0] == paths[1]:
-            return self.names[known]
-        if not all(paths):
-            return one.name
-        self.names[known] = _with_path(first.name, paths[0])
-        return _with_path(one.name, paths[1])
+        If structures of several packages have this name, it has the whole path. Plugins and the
+        program have packages with the name main."""
+        is_shared = one.kind == STRUCT and one.name in self._types.shared_names
+        path = self._types.read_package(one) if is_shared else ""
+        return _with_path(one.name, path) if path else one.name
 
     def add_name(self, name: str) -> int:
         """Add a type that has only a name, and return its number. The number is always new, even if

@@ -10,8 +10,10 @@ offset is shifted left by one, and the lowest bit says that it is embedded."""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
@@ -28,7 +30,8 @@ _PROGRAM = 64  # KindGCProg, in the kind, up to 1.23
 # TFlagGCMaskOnDemand, since 1.24. In 1.22 and 1.23, types that are made at run time have this flag.
 _ON_DEMAND = 16
 _WORD = 8
-_FLAGS, _STR = 20, 40  # offsets of Type.TFlag and of Type.Str
+_FLAGS, _KIND, _STR = 20, 23, 40  # offsets of Type.TFlag, Type.Kind_ and Type.Str
+_STRUCTURES = re.compile(rb"[\x19\x39\x59\x79]")  # STRUCT, with any of _DIRECT and _PROGRAM
 # TFlagUncommon: UncommonType follows, which begins with the offset of the package's path
 _UNCOMMON = 1
 _STRUCTURE = 80  # bytes of StructType
@@ -195,6 +198,23 @@ class Types:
         data = memory.read(one.address + _STRUCTURE, 4) if is_named else b""
         offset = int.from_bytes(data, memory.arch.byteorder)
         return self._name(section.start + offset) if section is not None and offset else ""
+
+    @cached_property
+    def shared_names(self) -> frozenset[str]:
+        """The names that structures of several packages have. All descriptors are read: `diff`
+        compares types by name, so names must not depend on the objects of a process."""
+        packages: dict[str, set[str]] = {}
+        for section in self.sections:
+            content = self._memory.read(section.start, min(section.end - section.start, _MAX_SECTION))
+            places = [_WORD * match.start() - _KIND // _WORD * _WORD for match in _STRUCTURES.finditer(content[_WORD - 1 :: _WORD])]
+            places = [place for place in places if place >= 0 and content[place + _FLAGS] & _UNCOMMON]
+            texts = [content[place + _STR : place + _STR + 4] for place in places]
+            counts = Counter(texts)  # types with the same name have the same text
+            for place, text in zip(places, texts):
+                one = self._at(section.start + place) if counts[text] > 1 or len(self.sections) > 1 else None
+                if one is not None:
+                    packages.setdefault(one.name, set()).add(self.read_package(one))
+        return frozenset(name for name, found in packages.items() if len(found - {""}) > 1)
 
     def offset(self, structure: int, path: str) -> Optional[int]:
         """Return the offset of a field ("sched.pc") in a structure, or None if it has no such

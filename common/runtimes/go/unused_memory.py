@@ -20,10 +20,11 @@ from findleaks.runtimes.go.object_graph import GoGraph
 from findleaks.runtimes.go.objects import HeapObjects
 from findleaks.runtimes.go.spans import joined_ranges
 from findleaks.target.base import Target
+from findleaks.target.ranges import intersection
 
 _LEAST, _PART_FREE = 8 << 20, 10  # bytes, and 1 / this of the heap, that are reported
-# Live objects are at most 1 / _PART_LIVE of all objects, and objects at most 1 / _PART_USED of the
-# spans in use.
+# Live objects and stacks are at most 1 / _PART_LIVE of all objects and stacks, and objects at most
+# 1 / _PART_USED of the spans in use.
 _PART_LIVE, _PART_USED = 3, 4
 _MOST_TYPES = 3  # types that a sentence names
 _MOST_SAMPLED = 4096  # objects whose types are counted
@@ -47,9 +48,10 @@ def find_free_memory(target: Target, stats: Optional[MemStats], parts: Sequence[
     limit = "" if stats.limit is None else f" GOMEMLIMIT is {size(stats.limit) if stats.limit else 'not set'}."
     cause = f"Of {size(idle)} of idle spans, {size(released)} are returned.{rate}{limit}".rstrip(",")
     cause = cause if cause.endswith(".") else f"{cause}."
-    remedies = ("debug.FreeOSMemory(), which returns it at once", "GOMEMLIMIT, with which Go returns memory earlier near the limit")
+    remedies = ["debug.FreeOSMemory(), which returns it at once"]
+    remedies += ["GOMEMLIMIT, with which Go returns memory earlier near the limit"] if stats.has_limit else []
     facts: dict[str, object] = {"HeapIdle": idle, "HeapReleased": released, "HeapInuse": stats.value("HeapInuse")}
-    yield Finding("go-free-memory", kept, title, cause, remedies, ("runtime --only go",), facts, resident)
+    yield Finding("go-free-memory", kept, title, cause, tuple(remedies), ("runtime --only go",), facts, resident)
 
 
 def find_unused_memory(objects: HeapObjects, graph: GoGraph, types: Sequence[Type], stats: Optional[MemStats]) -> Iterator[Finding]:
@@ -60,9 +62,10 @@ def find_unused_memory(objects: HeapObjects, graph: GoGraph, types: Sequence[Typ
 
 
 def _find_garbage(objects: HeapObjects, types: Sequence[Type], stats: Optional[MemStats]) -> Iterator[Finding]:
-    # With GOGC=100, a healthy program has up to as much garbage as live objects.
+    # With GOGC=100, a healthy program has up to as much garbage as live objects and stacks.
     live, garbage = sum(one.bytes for one in types), sum(one.own[GARBAGE_BYTES] for one in types)
-    if garbage < _LEAST or live * _PART_LIVE > live + garbage:
+    roots = live + (stats.value("StackInuse") if stats is not None else 0)
+    if garbage < _LEAST or roots * _PART_LIVE > roots + garbage or _lacks_memory(objects):
         return
     count, resident = sum(one.own[GARBAGE_OBJECTS] for one in types), _count_resident(objects, garbage)
     title = f"Not a leak: {size(garbage)} in {format_count(count, 'object')} are garbage that Go's collector has not freed yet."
@@ -74,7 +77,8 @@ def _find_garbage(objects: HeapObjects, types: Sequence[Type], stats: Optional[M
         cause += f" GOGC is {'off' if percent < 0 else percent}{at}."
         if percent < 0:
             cause += f" The collector runs only {'near this limit' if limit else 'if the program calls it'}."
-            remedies = ["set GOGC (debug.SetGCPercent), or a lower GOMEMLIMIT" if limit else "set GOGC (debug.SetGCPercent) or GOMEMLIMIT"]
+            others = ", or a lower GOMEMLIMIT" if limit else "" if limit is None else " or GOMEMLIMIT"
+            remedies = [f"set GOGC (debug.SetGCPercent){others}"]
         elif percent > _DEFAULT_PERCENT:
             cause += " The collector runs when the heap has grown by this percentage."
             remedies.insert(0, f"lower GOGC: its default is {_DEFAULT_PERCENT}")
@@ -86,6 +90,13 @@ def _find_garbage(objects: HeapObjects, types: Sequence[Type], stats: Optional[M
         "gomemlimit": limit,
     }
     yield Finding("go-garbage", garbage, title, cause, tuple(remedies), ("runtime --only go",), facts, resident)
+
+
+def _lacks_memory(objects: HeapObjects) -> bool:
+    """Return whether memory is missing that may refer to objects. Live objects then look like
+    garbage."""
+    target = objects.target
+    return target.truncated or not target.threads() or bool(intersection(joined_ranges(objects.spans), target.unread))
 
 
 def _find_free_slots(objects: HeapObjects, graph: GoGraph) -> Iterator[Finding]:

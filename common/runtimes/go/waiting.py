@@ -10,7 +10,7 @@ from findleaks.engine.contract import Engine, Graph
 from findleaks.runtimes.base import UserThread
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.go.deadlocks import LockHolder, describe_holders, find_lock_holders, waits_for_lock
-from findleaks.runtimes.go.goroutine_findings import FULL, SEMAPHORE, TIMED, describe_goroutines, large_groups, with_companions
+from findleaks.runtimes.go.goroutine_findings import FULL, SEMAPHORE, TIMED, TIMES, describe_goroutines, large_groups, with_companions
 from findleaks.runtimes.go.goroutines import Goroutines
 from findleaks.runtimes.go.object_graph import GoGraph
 from findleaks.runtimes.go.object_totals import Retained
@@ -68,12 +68,25 @@ def _channel_of(heap: Optional[GoHeap], one: UserThread) -> str:
         return ""
     waits = WaitReader(heap.memory, heap.engine, heap.types, heap.objects).read([one], heap.goroutines.structures)
     indices = [index for wait in waits.values() for index in object_indices(heap.objects, wait) or ()]
-    titles = [heap.objects.title_at(index) for index in indices]
     if one.reason == "select":
-        return TIMED if "chan time.Time" in titles else ""
+        return TIMED if any(_is_timed(heap, index) for index in indices) else ""
     if len(indices) != 1:
         return ""
-    return titles[0] if one.reason == "chan receive" else _describe_buffer(heap, heap.objects.blocks.address(indices[0]))
+    if one.reason == "chan send":
+        return _describe_buffer(heap, heap.objects.blocks.address(indices[0]))
+    title = heap.objects.title_at(indices[0])
+    return title if title != TIMES or _is_timed(heap, indices[0]) else ""
+
+
+def _is_timed(heap: GoHeap, index: int) -> bool:
+    """Return whether a channel is that of a ticker or timer. Since Go 1.23, it refers to the timer.
+    Before, it can be recognised only by its buffer, which has room for one time."""
+    structure = heap.types.find("runtime.hchan") if heap.objects.title_at(index) == TIMES else None
+    words = heap.memory.words(heap.objects.blocks.address(index), heap.objects.blocks.size(index) // 8)
+    if structure is None or words is None:
+        return False
+    timer = heap.types.offset(structure, "timer")
+    return words[1] == 1 if timer is None else bool(words[timer // 8])
 
 
 def _describe_buffer(heap: GoHeap, channel: int) -> str:
