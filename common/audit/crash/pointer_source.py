@@ -43,7 +43,8 @@ class PointerSource(NamedTuple):
     """Where a value comes from. `sort`: see Origin. `place`: the place from which it was loaded.
     `local_of`: the function that has a local variable at this place, or "". `function`: the
     function that returned the value, or whose argument it is. `register`: the register in which the
-    argument was passed. `offset`: the value minus the value that was loaded, returned or passed."""
+    argument was passed. `offset`: the value minus the value that was loaded, returned or passed.
+    `is_older`: see Origin."""
 
     sort: str
     place: Optional[Place] = None
@@ -51,6 +52,7 @@ class PointerSource(NamedTuple):
     function: str = ""
     register: str = ""
     offset: int = 0
+    is_older: bool = False
 
 
 def describe_place(session: Session, address: int) -> Place:
@@ -79,7 +81,7 @@ def describe_source(session: Session, tracer: Tracer, frames: list[NamedFrame], 
         inner, outer = tracer.frames[origin.level].sp - session.target.arch.red_zone, tracer.frames[origin.level + 1 : origin.level + 2]
         is_local = bool(outer) and inner <= origin.address < outer[0].sp
         local_of = frames[origin.level].short_name() if is_local else ""
-        return PointerSource("memory", describe_place(session, origin.address), local_of, offset=origin.offset)
+        return PointerSource("memory", describe_place(session, origin.address), local_of, offset=origin.offset, is_older=origin.is_older)
     if origin.sort == "result":
         symbol = session.target.symbolize(origin.address) if origin.address else None
         # glibc's own name of calloc, which may precede the exported one, is __libc_calloc.
