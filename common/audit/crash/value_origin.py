@@ -93,9 +93,9 @@ class Tracer:
         wanted = range(len(GENERAL)) if level <= self._exact else (*CALLEE_SAVED, RSP)
         return {number: values[GENERAL[number]] for number in wanted if GENERAL[number] in values}
 
-    def innermost_registers(self) -> Mapping[int, int]:
-        """Return the registers of the interrupted frame, by DWARF number, of any architecture."""
-        return self._registers[0].registers if self._registers else {}
+    def frame_registers(self, level: int) -> Mapping[int, int]:
+        """Return the registers of a frame, by DWARF number, of any architecture."""
+        return self._registers[level].registers if level < len(self._registers) else {}
 
     def value(self, level: int, register: int) -> Optional[int]:
         """Return the value of a register at the place; None if it is unknown."""
