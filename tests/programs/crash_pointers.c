@@ -57,5 +57,22 @@ int main(int count, char **words) {
     if (!strcmp(word, "result")) return (int)find_client(7)->id;
     if (!strcmp(word, "variable")) return getenv("NO_SUCH_VARIABLE")[0];
     if (!strcmp(word, "index")) return (int)read_number(numbers, 50000000 + count);
+    int read_signed(const int *, int), read_passed(struct client *), read_last(struct client *);
+    if (!strcmp(word, "negative")) return read_signed(numbers, -50000000 - count);
+    if (!strcmp(word, "passed")) { third->name = NULL; return read_passed(third); }
+    if (!strcmp(word, "consumed")) return read_last(third);
+    if (!strcmp(word, "trap")) __builtin_trap();
     return 0;
+}
+
+SEPARATE int read_signed(const int *numbers, int at) { return numbers[at]; }
+static __attribute__((noipa)) int read_text(const char *text) { return text[2]; }
+SEPARATE int read_passed(struct client *one) { return read_text(one->name) + (int)one->id; }
+SEPARATE int read_last(struct client *one) { /* the text is wrong, and was loaded before the structure was freed */
+    char *volatile wrong = (char *)0x123456789000;
+    one->next = (struct client *)wrong, wrong = NULL;
+    asm volatile("" ::: "memory");
+    char *text = (char *)one->next;
+    free(one);
+    return text[2];
 }

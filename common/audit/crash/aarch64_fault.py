@@ -256,6 +256,9 @@ class _Code:
         if added is not None and register in self.registers:
             return self.registers[register] - added & _MASK
         last = self._last_write(at, register)
+        copy = self._read_copy(0 if last is None else last + 1, at, register)
+        if copy is not None:
+            return copy
         source = self._source(last, register) if last is not None else None
         if last is None or source is None or not depth:
             return None
@@ -263,6 +266,19 @@ class _Code:
         if address is None or not source.loads:
             return address
         return None if self._may_write(last + 1) else self._memory.word(address)
+
+    def _read_copy(self, start: int, end: int, register: int) -> Optional[int]:
+        """Return the value of a register from another one to which instructions in [start, end)
+        copy it. They do not change the register."""
+        for index in range(start, end):
+            one = self.steps[index][1]
+            copy = one.kills.bit_length() - 1
+            if one.copied != register or one.loads or not one.kills or one.kills != 1 << copy or copy not in self.registers:
+                continue
+            added = self._sum_added(index + 1, copy)
+            if added is not None:
+                return self.registers[copy] - added - (one.constant or 0) & _MASK
+        return None
 
     def _may_write(self, at: int) -> bool:
         """Whether instructions from `at` on, without the last one, may change memory."""
