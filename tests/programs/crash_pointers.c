@@ -62,6 +62,9 @@ int main(int count, char **words) {
     if (!strcmp(word, "passed")) { third->name = NULL; return read_passed(third); }
     if (!strcmp(word, "consumed")) return read_last(third);
     if (!strcmp(word, "trap")) __builtin_trap();
+    long sum_bytes(const volatile char *, long); /* numbers that other words equal by chance: the member _offset of a FILE, and a size */
+    if (!strcmp(word, "failed")) return fopen("/dev/null", "r") ? (int)sum_bytes((char *)-1L, count) : 0;
+    if (!strcmp(word, "sized")) { *(volatile long *)numbers = 1234567; return (int)sum_bytes((char *)1234567L, count); }
     return 0;
 }
 
@@ -75,4 +78,9 @@ SEPARATE int read_last(struct client *one) { /* the text is wrong, and was loade
     char *text = (char *)one->next;
     free(one);
     return text[2];
+}
+SEPARATE long sum_bytes(const volatile char *bytes, long count) {
+    long sum = 0;
+    for (long at = 0; at < count; at++) sum += bytes[at];
+    return sum;
 }
