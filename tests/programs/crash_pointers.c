@@ -64,6 +64,8 @@ int main(int count, char **words) {
     if (!strcmp(word, "trap")) __builtin_trap();
     long sum_bytes(const volatile char *, long); /* numbers that other words equal by chance: the member _offset of a FILE, and a size */
     if (!strcmp(word, "failed")) return fopen("/dev/null", "r") ? (int)sum_bytes((char *)-1L, count) : 0;
+    void free_both(int *); long sum_names(struct client *); /* of a list in which the next structure is the first member */
+    if (!strcmp(word, "linked")) { free_both(numbers); return (int)sum_names(table[0]); }
     if (!strcmp(word, "sized")) { *(volatile long *)numbers = 1234567; return (int)sum_bytes((char *)1234567L, count); }
     return 0;
 }
@@ -83,4 +85,13 @@ SEPARATE long sum_bytes(const volatile char *bytes, long count) {
     long sum = 0;
     for (long at = 0; at < count; at++) sum += bytes[at];
     return sum;
+}
+SEPARATE long sum_names(struct client *one) {
+    long sum = 0;
+    for (; one; one = *(struct client **)one) sum += one->close != NULL;
+    return sum;
+}
+SEPARATE void free_both(int *numbers) { /* glibc writes the same word into both blocks */
+    table[0]->id = (long)table[1];
+    free(table[1]), free(numbers);
 }

@@ -5,14 +5,16 @@ one word outside of stacks has the value of the pointer, the pointer was probabl
 Small and round numbers are not searched: they may be equal by chance.
 
 glibc (malloc/malloc.c: tcache_put) overwrites the first two words of a block that it puts into a
-thread cache: with a link to the next block, and with tcache_key. Since 2.32 and 2.34, these are not
-addresses. The key is a random number, which is the same for all blocks. Other words of a freed
-block keep their values. If a pointer is equal to such a word, this does not show that the block was
-used after it was freed."""
+thread cache. The first word is a link to the next block, combined with its own address (since 2.32;
+this is the number of the page if there is no next block). The second one is tcache_key, a random
+number that is the same for all blocks (since 2.34). Other words of a freed block keep their values.
+If a pointer is equal to such a word, this does not show that the block was used after it was freed.
+"""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
@@ -64,12 +66,13 @@ def find_equal_words(session: Session, fault: Optional[Fault], address: Optional
         return None
     distance = value - places[0][1]
     # Only the last of several words may be no key.
-    are_keys = not distance and all(_is_overwritten(session, place, word) for place, _ in (places[0], places[-1]))
-    keys = len(places) if are_keys else 0
+    are_keys = not distance and all(_is_overwritten(session, place, (0, word)) for place, _ in (places[0], places[-1]))
+    is_link = _is_overwritten(session, places[0][0], (0,))
+    keys = len(places) if are_keys and (len(places) > 1 or not is_link) else 0
     if len(places) > max(keys, 1) or keys > _MOST:
         return None
     first = describe_place(session, places[0][0])
-    first = first._replace(is_freed=_is_overwritten(session, first.address, 0))
+    first = first._replace(is_freed=is_link)
     return EqualWords(first, distance, keys, "" if keys else text_around(session, first.address))
 
 
@@ -98,14 +101,14 @@ def _search(session: Session, low: int, high: int) -> list[tuple[int, int]]:
     used = [_find_stack(session, thread.sp) for thread in target.threads()]
     # glibc has a copy of the key in its data.
     library = [Range(module.start, module.end) for module in target.modules() if in_c_library(module)]
-    left_out = [*stacks, *library, *(one for one in used if one is not None), *thread_stacks(target).values()]
+    left_out = [*stacks, *library, *(one for one in used if one is not None), *thread_stacks(target).values(), *session.dead_stack()]
     found: list[tuple[int, int]] = []
     word, order = target.arch.word, target.arch.byteorder
     for piece in session.pieces(subtract(writable_ranges(target), merge_ranges(left_out)), "searching for a pointer", dead=True):
         for place in session.engine.search(piece, low, high + 1):
             at = place - piece.address
             found.append((place, int.from_bytes(piece.data[at : at + word], order)))
-            if len(found) > _MOST or (len(found) > 1 and not all(_is_overwritten(session, one, word) for one, _ in found[-2:])):
+            if len(found) > _MOST or (len(found) > 1 and not all(_is_overwritten(session, one, (0, word)) for one, _ in found[-2:])):
                 return found
     return found
 
@@ -119,12 +122,12 @@ def _find_stack(session: Session, sp: int) -> Optional[Range]:
     return Range(region.start, region.end) if region is not None else None
 
 
-def _is_overwritten(session: Session, place: int, offset: int) -> bool:
-    """Whether a word is the one at `offset` of a block in a thread cache of glibc."""
+def _is_overwritten(session: Session, place: int, offsets: Sequence[int]) -> bool:
+    """Whether a word is at one of these offsets of a block in a thread cache of glibc."""
     blocks, part = session.directory.blocks, session.directory.owner(place)
     index = blocks.find(place)
     is_cached = index >= 0 and blocks.state(index) == State.CACHED
-    return is_cached and place - blocks.address(index) == offset and part is not None and part.allocator.name == _ALLOCATOR
+    return is_cached and place - blocks.address(index) in offsets and part is not None and part.allocator.name == _ALLOCATOR
 
 
 def describe_equal_words(found: EqualWords) -> str:
