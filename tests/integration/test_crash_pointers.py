@@ -27,7 +27,7 @@ CAUSES = {
     "result": r"^The null pointer, in \w+, is the result of find_client(\.\w+)*\(\)\.$",
     "variable": r"^The null pointer, in \w+, is the result of getenv\(\)\.$",
     "index": r"^The index, in \w+, is 50,000,002\. .*The array is a reachable 408-byte block.* at {numbers}; .* bytes past its end\.$",
-    "negative": r"^The index, in \w+, is -50,000,002\. .*The array is a reachable 408-byte block.* at {numbers}; .* before its start\.$",
+    "negative": r"^The index, in \w+, is -2,000,000,002\. .*The array is a reachable 408-byte block.* at {numbers}; .* before its start\.$",
     "passed": r"^The null pointer.* was loaded from client\.name, at offset 8 of a reachable .*block, struct client at {client}\.$",
     # findleaks does not say that the block was used after it was freed.
     "consumed": r"(loaded from|only one word has this value:) .*offset 16 of a cached \d+-byte block at {client}\.$",

@@ -58,7 +58,7 @@ int main(int count, char **words) {
     if (!strcmp(word, "variable")) return getenv("NO_SUCH_VARIABLE")[0];
     if (!strcmp(word, "index")) return (int)read_number(numbers, 50000000 + count);
     int read_signed(const int *, int), read_passed(struct client *), read_last(struct client *);
-    if (!strcmp(word, "negative")) return read_signed(numbers, -50000000 - count);
+    if (!strcmp(word, "negative")) return read_signed(numbers, -2000000000 - count);
     if (!strcmp(word, "passed")) { third->name = NULL; return read_passed(third); }
     if (!strcmp(word, "consumed")) return read_last(third);
     if (!strcmp(word, "trap")) __builtin_trap();
