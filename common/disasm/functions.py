@@ -14,7 +14,7 @@ from findleaks.target.arch import AARCH64, X86_64
 from findleaks.target.base import Target
 
 _STUB = 16  # bytes of a PLT entry (procedure linkage table)
-_BTI = bytes.fromhex("5f2403d5")  # bti c, which may precede the instructions of a PLT entry of AArch64
+_BTI = bytes.fromhex("5f2403d5")  # bti c, with which a PLT entry of AArch64 may begin
 _JUMP_REGISTER = aarch64.number(17)  # x17, through which a PLT entry of AArch64 jumps
 
 

@@ -36,12 +36,14 @@ _DEEPEST = 12  # maximum number of instructions from which one value is computed
 _REACH = 64  # bytes: an access that faults is less than this beyond the operand's address
 _MASK = (1 << 64) - 1
 _LOADS = ("ldr", "ldur", "ldp")
-_WRITES = re.compile(r"st|swp|cas|cpy|set|dc$|ld(add|clr|eor|set|[su]max|[su]min)")  # starts of names of instructions that write memory
+# Starts of the names of instructions that write memory
+_WRITES = re.compile(r"st|swp|cas|cpy|set|dc$|ld(add|clr|eor|set|[su]max|[su]min)")
 _CALLEE_SAVED = (*range(19, 30), _SP)
 _FIRST = ("bti", "paciasp", "pacibsp")  # instructions at the start of functions
 _NULLS = 1 << 12  # smaller values are null pointers, and offsets from them
 _OUTERMOST = 3  # maximum number of frames through which an argument is followed
-_NEAR = 8  # instructions before an indirect jump that are searched for the one that sets its register
+# Instructions before an indirect jump that are searched for the one that sets its register
+_NEAR = 8
 _SIZE = 4  # bytes of an instruction
 _ENDS = ("jump", "return", "stop", "unknown", "system")
 

@@ -79,7 +79,8 @@ def find_equal_words(session: Session, fault: Optional[Fault], address: Optional
 def _is_frequent(value: int, word: int) -> bool:
     """Whether a value has few significant binary digits: a small or round number, also a negative
     one, or a floating-point number such as 0.5."""
-    changes = (value ^ value << 1) & (1 << 8 * word) - 2  # one bit for each digit that differs from the next
+    # One bit for each digit that differs from the next
+    changes = (value ^ value << 1) & (1 << 8 * word) - 2
     return changes.bit_length() - (changes & -changes).bit_length() < _LEAST_DIGITS
 
 

@@ -42,7 +42,8 @@ _WITHOUT_ACCESS = ("lea", "nop", "prefetch", "hint_nop", "cldemote", "bnd")
 """Starts of the names of instructions that do not access their memory operand."""
 
 _PRIVILEGED = ("hlt", "cli", "sti", "in", "out", "rdmsr", "wrmsr", "lgdt", "lidt", "invlpg", "wbinvd", "clts", "swapgs")
-_REFUSED = ("udf", "hlt", "hvc", "smc", "eret", "drps", "msr", "mrs")  # such instructions of AArch64
+# Invalid and privileged instructions of AArch64
+_REFUSED = ("udf", "hlt", "hvc", "smc", "eret", "drps", "msr", "mrs")
 _ALIGNED = ("movap", "movdqa", "movnt", "vmovap", "vmovdqa", "vmovnt")
 _MASK = (1 << 64) - 1
 _USER = 1 << 47  # the end of the addresses of processes, with four levels of page tables
@@ -118,7 +119,8 @@ def _find_aarch64(tracer: Tracer, number: int, address: Optional[int]) -> Option
 
     if number in (signal.SIGTRAP, signal.SIGILL):
         name = name_instruction(tracer)
-        # Branch target identification and pointer authentication also cause a SIGILL, at instructions that are valid.
+        # Branch target identification and pointer authentication also cause a SIGILL, at
+        # instructions that are valid.
         if number == signal.SIGILL:
             return Fault("refused", instruction=name) if name in _REFUSED else None
         return Fault("trap", instruction=name) if name == "brk" else None

@@ -282,7 +282,8 @@ class CodeReader:
 
         The address is either loaded from a member or variable without an index (the load from a
         jump table has an index), or it is in a register, and the instruction before the jump
-        removes the frame: pop %rbx; jmp *%rax. The jump is not one of a switch; see jump_tables.py."""
+        removes the frame: pop %rbx; jmp *%rax. The jump is not one of a switch
+        (see jump_tables.py)."""
         insn = instructions[at][0]
         if not self._is_frameless(insn.address):
             return False
