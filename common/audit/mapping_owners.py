@@ -3,12 +3,15 @@ the variables that refer to its mapping."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
-from findleaks.audit.address_info import Describer
+from findleaks.audit.address_info import BlockInfo, Describer
 from findleaks.audit.foreign_words import in_c_library
 from findleaks.audit.owner import Owner, OwnerSort
-from findleaks.audit.references import is_live
+from findleaks.audit.references import CHUNK, is_live
+from findleaks.errors import Interrupted
 from findleaks.formatting import join_words, shorten, size
 from findleaks.session import Session
 from findleaks.target.base import Module, Range, Region
@@ -18,6 +21,8 @@ from findleaks.target.runs import Runs
 _MOST_NAMED = 16  # mappings whose variables are searched
 _LEAST = 64 << 10  # bytes of the smallest such mapping
 _SHOWN = 4  # maximum number of places that refer to mappings in a sentence
+_MOST_EXAMINED = 100_000  # words whose place is examined; about 0.5 s
+_MOST_SPANS = 8  # spans of mappings to which pointers are searched
 _MOST_WORDS = 2  # words that refer to a mapping; if there are more, none of them owns it
 
 
@@ -45,25 +50,60 @@ def describe_referrers(session: Session, mappings: Sequence[Range]) -> str:
     # The C library and the dynamic linker keep addresses of memory that they unmapped.
     modules = [Range(module.start, module.end) for module in session.target.modules() if not in_c_library(module)]
     variables = intersection(session.roots, merge_ranges(modules))
-    word, order = session.target.arch.word, session.target.arch.byteorder
     for memory in (subtract(variables, mappings), session.heap_ranges()):
-        places: dict[str, None] = {}
-        for piece in session.pieces(memory, "searching for pointers to mappings"):
-            for place in session.engine.search(piece, mappings[0].start, mappings[-1].end):
-                at = place - piece.address
-                value = int.from_bytes(piece.data[at : at + word], order)
-                if len(places) <= _SHOWN and range_at(mappings, value) is not None and is_live(session, place, value):
-                    places[_describe_place(session, place)] = None
+        places: dict[BlockInfo | str, None] = {}
+        for place in _find_pointers(session, memory, mappings):
+            found = Describer(session).answer(place)
+            places[found.block or shorten(found.phrase)] = None
+            if len(places) > _SHOWN:
+                break
         if places:
-            shown = [*list(places)[:_SHOWN], *(["others"] if len(places) > _SHOWN else [])]
+            shown = [_name_place(one, not at) for at, one in enumerate(islice(places, _SHOWN))]
+            shown += ["others"] if len(places) > _SHOWN else []
             return f"{join_words(shown)} {'refers' if len(shown) == 1 else 'refer'}"
     return ""
 
 
-def _describe_place(session: Session, place: int) -> str:
-    """Return "queue (server, data)", or the description of the block that contains a word."""
-    found = Describer(session).answer(place)
-    return shorten(found.phrase if found.block is None else f"A {found.block.phrase()} at {found.block.address:#x}", 200)
+def _find_pointers(session: Session, memory: Sequence[Range], mappings: Sequence[Range]) -> Iterator[int]:
+    """Yield the addresses of live words in `memory` that refer to mappings. On 32-bit machines, any
+    number may be an address in a mapping; only addresses of its start are certain."""
+    starts = {one.start for one in mappings}
+    word, order = session.target.arch.word, session.target.arch.byteorder
+    spans, count = _join_neighbours(session, mappings), 0
+    for piece in session.pieces(memory, "searching for pointers to mappings"):
+        for span in spans:
+            for place in session.engine.search(piece, span.start, span.end):
+                count += 1
+                if count % CHUNK == 0 and session.target.is_interrupted():
+                    raise Interrupted
+                if count > _MOST_EXAMINED:
+                    return
+                at = place - piece.address
+                value = int.from_bytes(piece.data[at : at + word], order)
+                is_inside = value in starts if word == 4 else range_at(mappings, value) is not None
+                if is_inside and is_live(session, place, value):
+                    yield place
+
+
+def _join_neighbours(session: Session, mappings: Sequence[Range]) -> list[Range]:
+    """Return the largest spans of mappings between which no other memory is mapped: memory is
+    searched once for each span, and words that refer to other memory are not found."""
+    others = subtract([Range(one.start, one.end) for one in session.target.regions()], mappings)
+    starts, spans = [one.start for one in others], list[Range]()
+    for one in mappings:
+        if spans and bisect_left(starts, spans[-1].end) == bisect_left(starts, one.start):
+            spans[-1] = Range(spans[-1].start, one.end)
+        else:
+            spans.append(one)
+    return sorted(spans, key=lambda one: one.start - one.end)[:_MOST_SPANS]
+
+
+def _name_place(place: BlockInfo | str, is_first: bool) -> str:
+    """Return the name of a variable, or the description of a block. `is_first`: whether a sentence
+    begins with it."""
+    if isinstance(place, str):
+        return place
+    return shorten(f"{'A' if is_first else 'a'} {place.phrase()} at {place.address:#x}")
 
 
 def _find_variables(session: Session, regions: Sequence[Region]) -> dict[int, Sequence[str]]:

@@ -14,6 +14,7 @@ from findleaks.target.arch import AARCH64, X86_64
 from findleaks.target.base import Target
 
 _STUB = 16  # bytes of a PLT entry (procedure linkage table)
+_BTI = bytes.fromhex("5f2403d5")  # bti c, with which a PLT entry of AArch64 may begin
 _JUMP_REGISTER = aarch64.number(17)  # x17, through which a PLT entry of AArch64 jumps
 
 
@@ -52,11 +53,19 @@ def resolve_stub(target: Target, address: int) -> int:
 def find_slot(target: Target, address: int) -> Optional[int]:
     """Return the address of the slot from which the PLT entry at an address loads the function that
     it jumps to; None if no PLT entry is there. Raises CapstoneMissing."""
-    for one in instructions_at(target, address, _STUB):
-        # AArch64: adrp x16; ldr x17, [x16, ...]; add; br x17
+    # AArch64: bti c (if required); adrp x16; ldr x17, [x16, ...]; add; br x17
+    is_marked = target.arch.name == AARCH64.name and _starts_with_bti(target, address)
+    for one in instructions_at(target, address + (len(_BTI) if is_marked else 0), _STUB):
         is_jump = one.loads and one.destination == _JUMP_REGISTER if target.arch.name == AARCH64.name else one.name == "jmp"
         if is_jump and one.base == RIP and one.displacement is not None:
             return one.displacement
         if one.name not in ("endbr64", "lea"):
             break
     return None
+
+
+def _starts_with_bti(target: Target, address: int) -> bool:
+    try:
+        return target.read_code(address, len(_BTI)) == _BTI
+    except UnreadableMemory:
+        return False

@@ -57,5 +57,41 @@ int main(int count, char **words) {
     if (!strcmp(word, "result")) return (int)find_client(7)->id;
     if (!strcmp(word, "variable")) return getenv("NO_SUCH_VARIABLE")[0];
     if (!strcmp(word, "index")) return (int)read_number(numbers, 50000000 + count);
+    int read_signed(const int *, int), read_passed(struct client *), read_last(struct client *);
+    if (!strcmp(word, "negative")) return read_signed(numbers, -2000000000 - count);
+    if (!strcmp(word, "passed")) { third->name = NULL; return read_passed(third); }
+    if (!strcmp(word, "consumed")) return read_last(third);
+    if (!strcmp(word, "trap")) __builtin_trap();
+    long sum_bytes(const volatile char *, long); /* numbers that other words equal by chance: the member _offset of a FILE, and a size */
+    if (!strcmp(word, "failed")) return fopen("/dev/null", "r") ? (int)sum_bytes((char *)-1L, count) : 0;
+    void free_both(int *); long sum_names(struct client *); /* of a list in which the next structure is the first member */
+    if (!strcmp(word, "linked")) { free_both(numbers); return (int)sum_names(table[0]); }
+    if (!strcmp(word, "sized")) { *(volatile long *)numbers = 1234567; return (int)sum_bytes((char *)1234567L, count); }
     return 0;
+}
+
+SEPARATE int read_signed(const int *numbers, int at) { return numbers[at]; }
+static __attribute__((noipa)) int read_text(const char *text) { return text[2]; }
+SEPARATE int read_passed(struct client *one) { return read_text(one->name) + (int)one->id; }
+SEPARATE int read_last(struct client *one) { /* the text is wrong, and was loaded before the structure was freed */
+    char *volatile wrong = (char *)0x123456789000;
+    one->next = (struct client *)wrong, wrong = NULL;
+    asm volatile("" ::: "memory");
+    char *text = (char *)one->next;
+    free(one);
+    return text[2];
+}
+SEPARATE long sum_bytes(const volatile char *bytes, long count) {
+    long sum = 0;
+    for (long at = 0; at < count; at++) sum += bytes[at];
+    return sum;
+}
+SEPARATE long sum_names(struct client *one) {
+    long sum = 0;
+    for (; one; one = *(struct client **)one) sum += one->close != NULL;
+    return sum;
+}
+SEPARATE void free_both(int *numbers) { /* glibc writes the same word into both blocks */
+    table[0]->id = (long)table[1];
+    free(table[1]), free(numbers);
 }

@@ -9,10 +9,10 @@ from typing import Any, Optional
 import pytest
 from fake import FakeTarget
 
-from findleaks.audit.crash.aarch64_fault import Access, find_access
+from findleaks.audit.crash.aarch64_fault import Access, find_access, name_instruction
 from findleaks.audit.crash.overwritten_base import Siblings
 from findleaks.target.arch import AARCH64
-from findleaks.target.base import Range
+from findleaks.target.base import Range, Symbol
 
 FUNCTION, DATA, OTHER = 0x1000, 0x5000, 0x1100
 NEXT = 0x7FFF0000
@@ -47,15 +47,26 @@ class Functions:
         return frozenset()
 
 
-def access(address: int, registers: dict[int, int], *code: int, called: bool = False) -> Optional[Access]:
+def make_tracer(
+    place: int, registers: dict[int, int], *code: int, called: bool = False, caller: tuple[int, ...] = (), name: str = "f"
+) -> Any:
+    """Return the tracer of a thread at `place`, in a function with these instructions, or with `called`, called by its last one.
+    `caller`: the instructions of the function that called it. `name`: its name; "": it has none."""
+    words, outer = ([*one, *[NOP] * (63 - len(one)), RETURN] for one in (code, caller))
+    code_of = {FUNCTION: words, OTHER: outer}
+    memory = {start: struct.pack("<64I", *one) for start, one in code_of.items()}
+    memory[DATA] = struct.pack("<4Q", *DATA_WORDS)
+    names = [Symbol(name, FUNCTION, 0x100)] if name else []
+    target = FakeTarget(memory, permissions=dict.fromkeys(code_of, "r-x"), symbols=[*names, Symbol("other", OTHER, 0x100)], arch=AARCH64)
+    pcs = [place, *([FUNCTION + 4 * len(code)] if called else []), *([OTHER + 4 * len(caller)] if caller else [])]
+    frames = [SimpleNamespace(pc=pc) for pc in pcs]
+    return SimpleNamespace(target=target, unwinder=Functions(), frames=frames, frame_registers=lambda level: registers)
+
+
+def access(address: int, registers: dict[int, int], *code: int, called: bool = False, **options: Any) -> Optional[Access]:
     """Return the access by the last of these instructions to `address`. `called`: it is a call of `address`, which is not code."""
-    words = [*code, *[NOP] * (63 - len(code)), RETURN]
-    memory = {FUNCTION: struct.pack("<64I", *words), OTHER: struct.pack("<64I", *[NOP] * 63, RETURN), DATA: struct.pack("<4Q", *DATA_WORDS)}
-    target = FakeTarget(memory, permissions={FUNCTION: "r-x", OTHER: "r-x"}, arch=AARCH64)
-    end = FUNCTION + 4 * len(code)
-    frames = [SimpleNamespace(pc=address), SimpleNamespace(pc=end)] if called else [SimpleNamespace(pc=end - 4)]
-    tracer: Any = SimpleNamespace(target=target, unwinder=Functions(), frames=frames, innermost_registers=lambda: registers)
-    return find_access(tracer, address)
+    place = address if called else FUNCTION + 4 * len(code) - 4
+    return find_access(make_tracer(place, registers, *code, called=called, **options), address)
 
 
 # Instructions before `ldr x3, [x2]`, the value of x1 after them, and the origin of x2: sort, address or number of the argument, offset.
@@ -106,6 +117,59 @@ def test_index() -> None:
     assert found is not None and (found.kind, found.register, found.value, found.array) == ("index", 0, 1 << 28, DATA)
     # Without an origin, the index may be the distance between two pointers.
     assert access(DATA + (1 << 28), {0: 1 << 28, 1: DATA}, 0xCB020060, USE_BYTE) is None  # sub x0, x3, x2
+
+
+def test_an_index_of_32_bits() -> None:
+    index = -50_000_000
+    found = access(DATA + 4 * index & (1 << 64) - 1, {0: index & 0xFFFFFFFF, 1: DATA}, 0xB860D820)  # ldr w0, [x1, w0, sxtw #2]
+    assert found is not None and (found.kind, found.value, found.array) == ("index", index, DATA)
+
+
+def test_an_index_that_may_be_a_distance() -> None:
+    """0x90000000 does not fit in 32 bits, and is near the mappings, as a pointer or a distance may be."""
+    for index, known in ((0x90000000, False), (1 << 33, True)):
+        assert (access(DATA + index, {0: index, 1: DATA}, USE_BYTE) is not None) == known
+
+
+def test_the_stack_pointer_moved() -> None:
+    load = 0xF94007E2  # ldr x2, [sp, #8]
+    for between, known in ((NOP, True), (0x910043FF, False)):  # add sp, sp, #16
+        found = access(0, {2: 0, 31: DATA + 8}, load, between, USE)
+        assert found is not None and (found.origin is not None) == known
+
+
+def test_another_write_between() -> None:
+    """swp writes memory, too."""
+    for between, known in ((NOP, True), (0xF8258086, False)):  # swp x5, x6, [x4]
+        found = access(0, {1: NEXT, 2: 0}, 0xF9400422, between, LOAD_NEXT, USE)  # ldr x2, [x1, #8]
+        assert found is not None and (found.siblings is not None) == known
+
+
+def test_a_part_of_a_function_that_was_moved() -> None:
+    """Such a part has no name, or its name ends with .cold. Its registers are not arguments."""
+    for name, known in (("f", True), ("f.cold", False), ("", False)):
+        found = access(0, {1: 0, 2: 0}, COPY, USE, name=name)
+        assert found is not None and (found.origin is not None) == known
+
+
+def test_the_argument_of_a_caller() -> None:
+    back = 0x94000000 | ((FUNCTION - OTHER - 4) // 4 & 0x3FFFFFF)  # bl FUNCTION, as the second instruction
+    caller = (0xF9400A81, back)  # ldr x1, [x20, #16]
+    found = access(0, {1: 0, 2: 0, 20: DATA}, COPY, USE, caller=caller, name="")
+    assert found is not None and found.origin is not None
+    assert (found.origin.sort, found.origin.level, found.origin.address) == ("memory", 1, DATA + 16)
+
+
+def test_a_value_that_is_older_than_a_call() -> None:
+    for between, is_older in ((NOP, False), (0x94000000 | (OTHER - FUNCTION - 4) // 4, True)):
+        found = access(0, {20: DATA, 19: 0}, 0xF9400A93, between, 0xF9400263)  # ldr x19, [x20, #16]; ldr x3, [x19]
+        assert found is not None and found.origin is not None and found.origin.is_older == is_older
+
+
+def test_the_names_of_instructions() -> None:
+    """The last word is not an instruction."""
+    for word, name in ((0xD4207D00, "brk"), (7, "udf"), (0xFFFFFFFF, "")):
+        assert name_instruction(make_tracer(FUNCTION, {}, word)) == name
 
 
 def test_memory_that_may_have_changed() -> None:

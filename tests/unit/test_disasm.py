@@ -20,7 +20,7 @@ from findleaks.disasm.x86 import decoder, instructions
 from findleaks.injection.stub.relocate import plan
 from findleaks.runtimes import gil
 from findleaks.runtimes.v8 import layout
-from findleaks.target.arch import X86_64
+from findleaks.target.arch import AARCH64, X86_64
 from findleaks.target.base import Symbol
 
 AT = 0x401000
@@ -126,6 +126,16 @@ def test_stubs_are_resolved() -> None:
     target = FakeTarget({**{at: code.ljust(16, b"\xcc") for at, code in stubs.items()}, slot: struct.pack("<Q", there)})
     assert [resolve_stub(target, at) for at in stubs] == [there, there, AT + 0x200, AT + 0x300]
     assert resolve_stub(target, 0x999000) == 0x999000
+
+
+def test_resolve_stub_of_aarch64() -> None:
+    """A PLT entry, with and without `bti c`; and a function that begins with a load into another register."""
+    slot, there = 0x11008, 0x7F5500001000
+    entry = "90000090 11 06 40 f9 10220091 20021fd6"  # adrp x16, 0x11000; ldr x17, [x16, #8]; add x16, x16, #8; br x17
+    stubs = {0x1000: entry, 0x1100: f"5f2403d5 {entry}", 0x1200: entry.replace("11 06", "01 06")}
+    memory = {at: bytes.fromhex(code).ljust(32, b"\0") for at, code in stubs.items()}
+    target = FakeTarget({**memory, slot: struct.pack("<Q", there)}, arch=AARCH64)
+    assert [resolve_stub(target, at) for at in stubs] == [there, there, 0x1200]
 
 
 ARM_COUNT = (

@@ -147,10 +147,12 @@ def read_crash(session: Session) -> Optional[Crash]:
     is_below = address is not None and not is_jump and 0 < first.sp - address + RED_ZONE < BELOW and _is_guarded(target, address)
     own = frames[is_jump:]
     is_past = address is not None and _is_past_stack(target, first.sp, address)
-    freed = find_freed_object(session, thread.registers, address) if handled is None and address is not None else None
+    freed = find_freed_object(session, thread.registers, address, origin) if handled is None and address is not None else None
     is_access = first.number in (signal.SIGSEGV, signal.SIGBUS) and not (is_jump or is_below or is_past) and freed is None
     source = describe_source(session, tracer, frames, origin)
     is_unknown = (is_access or is_jump) and released is None and not words.is_language_error and (source is None or bool(source.local_of))
+    # A handler of the signal may have copied the registers.
+    is_unknown = is_unknown and handled is None and not (first.is_repeated or first.is_sent_again)
     damages = _damages(session) if not words.is_language_error else []
     return Crash(
         signal=signal_name(first.number),

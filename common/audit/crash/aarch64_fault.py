@@ -1,18 +1,20 @@
 """Find the pointer or index that made an instruction of AArch64 fault, and where it came from.
 
 The instructions that certainly ran directly before it are followed backwards, as on x86-64
-(straight_code.py, value_origin.py), in one function only. Nothing is certain in a function with an
-indirect jump that may be a switch. Only copies, additions of constants and loads of 64 bits are
-followed.
+(straight_code.py, value_origin.py). Nothing is certain in a function with an indirect jump that may
+be a switch. Only copies, additions of constants, loads of 64 bits, and arguments of direct calls
+are followed.
 
 Source of the semantics: Arm Architecture Reference Manual for A-profile (DDI 0487), C6.2."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Optional
 
 from findleaks.allocators.memory import Memory
+from findleaks.audit.crash.fault import may_be_distance
 from findleaks.audit.crash.overwritten_base import Siblings
 from findleaks.audit.crash.value_origin import Origin, Tracer
 from findleaks.disasm import aarch64
@@ -34,6 +36,14 @@ _DEEPEST = 12  # maximum number of instructions from which one value is computed
 _REACH = 64  # bytes: an access that faults is less than this beyond the operand's address
 _MASK = (1 << 64) - 1
 _LOADS = ("ldr", "ldur", "ldp")
+# Starts of the names of instructions that write memory
+_WRITES = re.compile(r"st|swp|cas|cpy|set|dc$|ld(add|clr|eor|set|[su]max|[su]min)")
+_CALLEE_SAVED = (*range(19, 30), _SP)
+_FIRST = ("bti", "paciasp", "pacibsp")  # instructions at the start of functions
+_NULLS = 1 << 12  # smaller values are null pointers, and offsets from them
+_OUTERMOST = 3  # maximum number of frames through which an argument is followed
+# Instructions before an indirect jump that are searched for the one that sets its register
+_NEAR = 8
 _SIZE = 4  # bytes of an instruction
 _ENDS = ("jump", "return", "stop", "unknown", "system")
 
@@ -72,7 +82,15 @@ def find_access(tracer: Tracer, address: int) -> Optional[Access]:
     if pc == address:
         return _find_call(tracer, address)
     code = _Code(tracer, 0, pc)
-    return _find_operand(tracer, code, address) if code.steps else None
+    insn = code.last()
+    return _find_operand(tracer, code, insn, address) if insn is not None else None
+
+
+def name_instruction(tracer: Tracer) -> str:
+    """Return the name of the instruction at which a thread was interrupted; "" if it is unknown.
+    Raises CapstoneMissing."""
+    insn = _Code(tracer, 0, tracer.frames[0].pc).last()
+    return str(insn.insn_name()) if insn is not None else ""
 
 
 def _find_call(tracer: Tracer, address: int) -> Optional[Access]:
@@ -84,8 +102,7 @@ def _find_call(tracer: Tracer, address: int) -> Optional[Access]:
     return code.access("call", last.via, address)
 
 
-def _find_operand(tracer: Tracer, code: _Code, address: int) -> Optional[Access]:
-    insn = code.steps[-1][0]
+def _find_operand(tracer: Tracer, code: _Code, insn: Any, address: int) -> Optional[Access]:
     place = next((one for one in insn.operands if one.type == _MEMORY), None)
     base = code.number(place.mem.base) if place is not None else -1
     if place is None or base in (-1, _SP) or base not in code.registers:
@@ -103,26 +120,29 @@ def _find_operand(tracer: Tracer, code: _Code, address: int) -> Optional[Access]
     used = next((one for one in (raw, raw & 0xFFFFFFFF, signed) if 0 <= address - (value + (one << shift) & _MASK) < _REACH), None)
     origin = code.origin(index, None) if used is not None else None
     # If the origin of the index is unknown, it may be the distance between two pointers.
-    if used is None or not is_mapped or origin is None:
+    if used is None or not is_mapped or origin is None or may_be_distance(tracer.target, value, (used << shift) & _MASK):
         return None
-    return Access("index", name, index, used - (used >> 63 << 64), origin, value)
+    return Access("index", name, index, used - (1 << 64) if used >> 63 > 0 else used, origin, value)
 
 
 class _Code:
     """The instructions of a function that ran one after the other, up to the one at `place`.
     `steps` has only this one if the others are unknown. `registers` has the values of the registers
-    there."""
+    there that are known."""
 
-    def __init__(self, tracer: Tracer, level: int, place: int) -> None:
-        self._target, self._unwinder, self._level = tracer.target, tracer.unwinder, level
+    def __init__(self, tracer: Tracer, level: int, place: int, is_outer: bool = False) -> None:
+        """`is_outer`: whether code ran after the instruction at `place`, which is a call."""
+        self._tracer, self._target, self._unwinder, self._level = tracer, tracer.target, tracer.unwinder, level
         self._memory = Memory(tracer.target)
         self._decoder, self._registers = aarch64.decoder()
         # No instruction ran after a call of an address that is not code.
-        self.registers: Mapping[int, int] = tracer.innermost_registers()
+        known = tracer.frame_registers(level) if is_outer else tracer.frame_registers(0)
+        self.registers: Mapping[int, int] = {one: known[one] for one in _CALLEE_SAVED if one in known} if is_outer else known
         self.steps: list[tuple[Any, Effect]] = []
-        self._is_entry = False
+        self._is_entry = self._leaves = False
         extent = self._unwinder.extent(place)
-        joins = self._find_joins(extent) if extent is not None and extent.end - extent.start <= _LARGEST else None
+        is_small = extent is not None and extent.end - extent.start <= _LARGEST
+        joins = self._find_joins(extent) if extent is not None and is_small and self._is_start(extent.start) else None
         if extent is None or joins is None:
             self.steps.extend(self._decode(Range(place, place + _SIZE)))
             return
@@ -131,6 +151,29 @@ class _Code:
                 self.steps.clear()
             self.steps.append((insn, one))
         self._is_entry = bool(self.steps) and self.steps[0][0].address == extent.start and extent.start not in joins
+
+    def last(self) -> Optional[Any]:
+        """Return the instruction at the place; None if its bytes are not an instruction."""
+        return self.steps[-1][0] if self.steps and self.steps[-1][0].id else None
+
+    def _is_start(self, address: int) -> bool:
+        """Whether a function begins at `address`, where an entry of the call frame information
+        begins. The entry may also be that of a part of a function that the compiler moved."""
+        if not self._is_frameless(address):
+            return False
+        symbol, first = self._target.symbolize(address), next(self._decode(Range(address, address + _SIZE)), None)
+        is_named = symbol is not None and symbol.address == address and ".cold" not in symbol.name
+        is_marked = first is not None and bool(first[0].id) and first[0].insn_name() in _FIRST
+        return is_named or is_marked or address == self._find_called()
+
+    def _find_called(self) -> int:
+        """Return the function that the next outer frame called; 0 if it is unknown."""
+        frames = self._tracer.frames
+        if self._level + 1 >= len(frames):
+            return 0
+        place = frames[self._level + 1].pc - _SIZE
+        found = next(self._decode(Range(place, place + _SIZE)), None)
+        return resolve_stub(self._target, found[1].target) if found is not None and found[1].flow == "call" and found[1].target else 0
 
     def number(self, register: int) -> int:
         """Return the number of one of capstone's registers; -1 if it is no general register."""
@@ -149,7 +192,7 @@ class _Code:
         end = len(self.steps) - 1
         last = self._last_write(end, register)
         source = self._source(last, register) if last is not None and self.steps[last][1].flow == "next" else None
-        if last is None or source is None or not source.loads or source.scaled >= 0:
+        if last is None or source is None or not source.loads or source.scaled >= 0 or self._may_write(last + 1):
             return None
         base = source.copied
         # ldp loads both words at once.
@@ -163,32 +206,44 @@ class _Code:
     def origin(self, register: int, expected: Optional[int]) -> Optional[Origin]:
         """Return where the value of a register at the place comes from. `expected`: this value;
         None: do not compare it with the memory from which it was loaded."""
-        found = self._origin(len(self.steps) - 1, register, 0, _DEEPEST)
+        is_distinct = expected is not None and expected >= _NULLS
+        found = self._origin(len(self.steps) - 1, register, 0, _DEEPEST, is_distinct)
         if found is None or found.sort != "memory" or expected is None:
             return found
         word = self._memory.word(found.address)
         return found if word is not None and (word + found.offset - expected) & _MASK == 0 else None
 
-    def _origin(self, at: int, register: int, offset: int, depth: int) -> Optional[Origin]:
+    def _origin(self, at: int, register: int, offset: int, depth: int, is_distinct: bool) -> Optional[Origin]:
         last = self._last_write(at, register)
         if last is None:
-            entry = self.steps[0][0].address
-            is_argument = self._is_entry and register < _ARGUMENTS
-            return Origin("argument", self._level, entry, 8, offset, register + 1) if is_argument else None
+            return self._argument(register, offset, is_distinct) if self._is_entry and register < _ARGUMENTS else None
         one = self.steps[last][1]
         if one.flow == "call":
             return Origin("result", self._level, resolve_stub(self._target, one.target), 8, offset) if not register and one.target else None
         source = self._source(last, register)
         if source is None or not depth:
             return None
+        if not source.loads and source.copied < 0:
+            return Origin("constant", self._level)
         if not source.loads:
-            return (
-                Origin("constant", self._level)
-                if source.copied < 0
-                else self._origin(last, source.copied, offset + source.constant, depth - 1)
-            )
+            return self._origin(last, source.copied, offset + source.constant, depth - 1, is_distinct)
         address = self._address(last, source, depth)
-        return None if address is None else Origin("memory", self._level, address, 8, offset)
+        is_older = any(one.flow == "call" for _, one in self.steps[last + 1 : -1])
+        return None if address is None else Origin("memory", self._level, address, 8, offset, is_older=is_older)
+
+    def _argument(self, register: int, offset: int, is_distinct: bool) -> Origin:
+        """Return the origin of an argument of the function: its origin in the caller if the caller
+        is certain, otherwise the argument itself. `is_distinct`: whether an equal word elsewhere is
+        hardly equal by chance."""
+        entry, caller = self.steps[0][0].address, self._level + 1
+        here = Origin("argument", self._level, entry, 8, offset, register + 1)
+        if caller > _OUTERMOST or self._find_called() != entry:
+            return here
+        outer = _Code(self._tracer, caller, self._tracer.frames[caller].pc - _SIZE, True)
+        found = outer._origin(len(outer.steps) - 1, register, offset, _DEEPEST, is_distinct)
+        if found is None or (self._leaves and not (found.sort == "memory" and is_distinct)):
+            return here
+        return found._replace(is_older=found.is_older or any(one.flow == "call" for _, one in self.steps[:-1]))
 
     def _address(self, at: int, source: _Source, depth: int) -> Optional[int]:
         """Return the address from which instruction `at` loads, or the sum to which it sets a
@@ -203,27 +258,56 @@ class _Code:
         if added is not None and register in self.registers:
             return self.registers[register] - added & _MASK
         last = self._last_write(at, register)
+        copy = self._read_copy(0 if last is None else last + 1, at, register)
+        if copy is not None:
+            return copy
         source = self._source(last, register) if last is not None else None
         if last is None or source is None or not depth:
             return None
         address = self._address(last, source, depth)
         if address is None or not source.loads:
             return address
-        if any(one.flow == "call" or insn.insn_name().startswith("st") for insn, one in self.steps[last + 1 : -1]):
-            return None  # the word may have changed
-        return self._memory.word(address)
+        return None if self._may_write(last + 1) else self._memory.word(address)
+
+    def _read_copy(self, start: int, end: int, register: int) -> Optional[int]:
+        """Return the value of a register from another one to which instructions in [start, end)
+        copy it. They do not change the register."""
+        for index in range(start, end):
+            one = self.steps[index][1]
+            copy = one.kills.bit_length() - 1
+            if one.copied != register or one.loads or not one.kills or one.kills != 1 << copy or copy not in self.registers:
+                continue
+            added = self._sum_added(index + 1, copy)
+            if added is not None:
+                return self.registers[copy] - added - (one.constant or 0) & _MASK
+        return None
+
+    def _may_write(self, at: int) -> bool:
+        """Whether instructions from `at` on, without the last one, may change memory."""
+        return any(one.flow == "call" or not insn.id or _WRITES.match(insn.insn_name()) for insn, one in self.steps[at:-1])
 
     def _sum_added(self, at: int, register: int) -> Optional[int]:
         """Return what the instructions from `at` on, without the last one, add to a register; None
         if they change it otherwise."""
         added = 0
-        for _, one in self.steps[at:-1]:
+        for insn, one in self.steps[at:-1]:
+            if register == _SP and self._moves_stack(insn):
+                return None
             if not _find_changes(one) & 1 << register:
                 continue
             if one.kills != 1 << register or one.copied != register or one.loads or one.constant is None:
                 return None
             added += one.constant
         return added
+
+    def _moves_stack(self, insn: Any) -> bool:
+        """Whether an instruction changes the stack pointer, which is not in Effect.changed."""
+        if not insn.id or not insn.operands:
+            return False
+        if insn.writeback:
+            return any(one.type == _MEMORY and self.number(one.mem.base) == _SP for one in insn.operands)
+        first = insn.operands[0]
+        return first.type == _REGISTER and self.number(first.reg) == _SP and insn.insn_name() not in ("cmp", "cmn")
 
     def _last_write(self, at: int, register: int) -> Optional[int]:
         return next((index for index in range(at - 1, -1, -1) if _find_changes(self.steps[index][1]) & 1 << register), None)
@@ -265,20 +349,29 @@ class _Code:
                 return None
             found |= pads
             for at, (insn, one) in enumerate(code):
-                if one.flow == "jump" and one.via >= 0 and not self._is_tail_call(insn.address, code[at - 1][0].address if at else 0):
-                    return None
+                is_signed = bool(insn.id) and insn.insn_name().startswith("bra")  # braa, brab
+                if is_signed or (one.flow == "jump" and one.via >= 0):
+                    if is_signed or not self._is_tail_call(code[max(at - _NEAR, 0) : at], insn.address, one.via):
+                        return None
+                    self._leaves = True
                 if one.flow not in ("jump", "branch") or not one.target:
                     continue
                 found.add(one.target)
+                self._leaves |= not function.start <= one.target < function.end
                 other = self._unwinder.extent(one.target)
                 if other is not None and other.start not in seen and other.end - other.start <= _LARGEST:
                     seen.add(other.start)
                     parts.append(other)
         return found
 
-    def _is_tail_call(self, address: int, before: int) -> bool:
-        """Whether the instruction before an indirect jump removes the frame."""
-        return self._is_frameless(address) and bool(before) and not self._is_frameless(before)
+    def _is_tail_call(self, before: Sequence[tuple[Any, Effect]], address: int, register: int) -> bool:
+        """Whether an indirect jump is not one of a switch: the instruction before it removes the
+        frame, and the address was not computed, as it is for a switch. `before`: the instructions
+        before the jump. `register`: the register with the address."""
+        if not before or not self._is_frameless(address) or self._is_frameless(before[-1][0].address):
+            return False
+        last = next((one for one in reversed(before) if _find_changes(one[1]) & 1 << register), None)
+        return last is None or (bool(last[0].id) and last[0].insn_name() in (*_LOADS, "mov"))
 
     def _is_frameless(self, address: int) -> bool:
         row = self._unwinder.row(address)

@@ -42,6 +42,8 @@ _WITHOUT_ACCESS = ("lea", "nop", "prefetch", "hint_nop", "cldemote", "bnd")
 """Starts of the names of instructions that do not access their memory operand."""
 
 _PRIVILEGED = ("hlt", "cli", "sti", "in", "out", "rdmsr", "wrmsr", "lgdt", "lidt", "invlpg", "wbinvd", "clts", "swapgs")
+# Invalid and privileged instructions of AArch64
+_REFUSED = ("udf", "hlt", "hvc", "smc", "eret", "drps", "msr", "mrs")
 _ALIGNED = ("movap", "movdqa", "movnt", "vmovap", "vmovdqa", "vmovnt")
 _MASK = (1 << 64) - 1
 _USER = 1 << 47  # the end of the addresses of processes, with four levels of page tables
@@ -112,12 +114,17 @@ def find_fault(target: Target, tracer: Optional[Tracer], number: int, code: int,
 
 
 def _find_aarch64(tracer: Tracer, number: int, address: Optional[int]) -> Optional[Fault]:
-    if number != signal.SIGSEGV or address is None:
-        return None
     # Imported late: seldom needed
-    from findleaks.audit.crash.aarch64_fault import find_access
+    from findleaks.audit.crash.aarch64_fault import find_access, name_instruction
 
-    found = find_access(tracer, address)
+    if number in (signal.SIGTRAP, signal.SIGILL):
+        name = name_instruction(tracer)
+        # Branch target identification and pointer authentication also cause a SIGILL, at
+        # instructions that are valid.
+        if number == signal.SIGILL:
+            return Fault("refused", instruction=name) if name in _REFUSED else None
+        return Fault("trap", instruction=name) if name == "brk" else None
+    found = find_access(tracer, address) if number == signal.SIGSEGV and address is not None else None
     if found is None:
         return None
     register = _AARCH64_REGISTERS + found.register
@@ -328,11 +335,8 @@ class _FaultReader:
         not the distance between two pointers. For example, memcmp() computes the distance d of its
         arguments, increments only one of them, p, and reads at p + d. `register`: the register
         whose value the code may have computed as a distance; NONE: none."""
-        address = array + index & _MASK
-        if not _is_narrow(index):
-            for one in self._target.regions():
-                if one.start - _NEAR <= address < one.end + _NEAR or one.start - _FAR <= index < one.end + _FAR:
-                    return False
+        if may_be_distance(self._target, array, index):
+            return False
         if register == NONE or not self._tracer.reader.subtracts(self._tracer.frames[0].pc, register):
             return True
         return is_difference_of_numbers(self._tracer, 0, register, self._may_be_pointer)
@@ -371,6 +375,15 @@ class _FaultReader:
         """Return the address of the memory operand of the instruction at the pc; None if there is
         none, or if it is unknown."""
         return one.operand_address(self._registers.get, self._tracer.thread_pointer)
+
+
+def may_be_distance(target: Target, array: int, index: int) -> bool:
+    """Whether `index`, which was added to the address `array`, may be a pointer, or the distance
+    between two pointers: it does not fit in 32 bits, and the sum or the index is near a mapping."""
+    address = array + index & _MASK
+    return not _is_narrow(index) and any(
+        one.start - _NEAR <= address < one.end + _NEAR or one.start - _FAR <= index < one.end + _FAR for one in target.regions()
+    )
 
 
 def _number(value: int, bits: int, is_signed: bool) -> int:

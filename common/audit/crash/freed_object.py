@@ -3,7 +3,11 @@
 glibc overwrites the first two words of a block that is freed: with links of a free list, or with a
 masked link and a key of the thread cache (malloc/malloc.c of glibc 2.26 to 2.43). Code that calls a
 virtual function of a deleted object, or follows the first pointer in it, accesses an address that
-is such a word plus a small offset."""
+is such a word plus a small offset.
+
+Many freed blocks have the same words: the key, and a masked link to no block, which is the number
+of the page. A register may still point to another one of these blocks. Therefore the code must show
+that the word was loaded from the block, or no other freed block may have the word."""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from collections.abc import Mapping
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
+from findleaks.audit.crash.value_origin import Origin
 from findleaks.engine.terms import State
 from findleaks.session import Session
 from findleaks.value_classes import NamedTuple
@@ -32,18 +37,37 @@ class FreedObject(NamedTuple):
     distance: int
 
 
-def find_freed_object(session: Session, registers: Mapping[str, int], accessed: int) -> Optional[FreedObject]:
+def find_freed_object(session: Session, registers: Mapping[str, int], accessed: int, origin: Optional[Origin]) -> Optional[FreedObject]:
     """Return the free block whose use made a thread with these registers access the address
-    `accessed`; None if there is none."""
-    memory, blocks = Memory(session.target), session.directory.blocks
-    for name, value in registers.items():
-        index = blocks.find(value)
-        if index < 0 or blocks.address(index) != value or blocks.state(index) not in (State.CACHED, State.FREE):
-            continue
-        part = session.directory.owner(value)
-        if part is None or part.allocator.name != _ALLOCATOR:
-            continue
-        for number, word in enumerate(memory.words(value, _WRITTEN) or ()):
-            if word >= session.target.arch.page and 0 <= accessed - word < _FARTHEST:
-                return FreedObject(value, blocks.size(index), name, number, accessed - word)
+    `accessed`; None if there is none, or if it is not certain which block it is. `origin`: where
+    the pointer was loaded from, if it is known."""
+    memory, word = Memory(session.target), session.target.arch.word
+    candidates = [(name, value) for name, value in registers.items() if _is_written(session, value)]
+    for name, value in candidates:
+        for number, content in enumerate(memory.words(value, _WRITTEN) or ()):
+            if content < session.target.arch.page or not 0 <= accessed - content < _FARTHEST:
+                continue
+            place = value + number * word
+            if origin.address == place if origin is not None and origin.sort == "memory" else _is_unique(session, place, content):
+                size = session.directory.blocks.size(session.directory.blocks.find(value))
+                return FreedObject(value, size, name, number, accessed - content)
     return None
+
+
+def _is_written(session: Session, address: int) -> bool:
+    """Whether a free block of glibc starts at an address."""
+    blocks, part = session.directory.blocks, session.directory.owner(address)
+    index = blocks.find(address)
+    is_free = index >= 0 and blocks.address(index) == address and blocks.state(index) in (State.CACHED, State.FREE)
+    return is_free and part is not None and part.allocator.name == _ALLOCATOR
+
+
+def _is_unique(session: Session, place: int, content: int) -> bool:
+    """Whether no other free block has this content in one of its first words."""
+    blocks, word = session.directory.blocks, session.target.arch.word
+    for piece in session.pieces(session.heap_ranges(), "searching for freed blocks", dead=True):
+        for other in session.engine.search(piece, content, content + 1):
+            index = blocks.find(other)
+            if other != place and index >= 0 and other - blocks.address(index) < _WRITTEN * word and blocks.state(index) != State.IN_USE:
+                return False
+    return True

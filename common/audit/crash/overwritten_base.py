@@ -8,7 +8,8 @@ any more, but two words of the structure are known:
     mov 16(%rdi), %rdi     the next element
     movsbl (%rdx), %edx
 
-The structure is known if it is the only one with both words."""
+The structure is known if it is the only one with both words, and if nothing has changed it since.
+It may be a constant. Therefore all readable memory is searched."""
 
 from __future__ import annotations
 
@@ -18,12 +19,14 @@ from findleaks.allocators.memory import Memory
 from findleaks.audit.crash.value_origin import Origin, Tracer
 from findleaks.disasm.instruction import NONE
 from findleaks.disasm.registers import RIP, RSP
-from findleaks.graph.roots import writable_ranges
 from findleaks.session import Session
 from findleaks.target.arch import X86_64
+from findleaks.target.base import Range
+from findleaks.target.ranges import merge_ranges
 from findleaks.value_classes import NamedTuple
 
 _LOWEST = 1 << 16  # smaller values are not pointers, and frequent
+_READING = ("cmp", "test")  # instructions that do not change their memory operand
 _MOST = 4096  # words with the value of the other pointer that are examined
 
 
@@ -50,7 +53,10 @@ def find_siblings(tracer: Tracer, level: int, register: int) -> Optional[Sibling
     base = one.base
     if one.scaled != NONE or one.fs or one.gs or base in (NONE, RIP, RSP, register):
         return None
-    changes = [step.code for step in steps[last + 1 :] if step.changed & 1 << base]
+    later = steps[last + 1 :]
+    if any(step.effect.flow == "call" or (step.code.writes_memory and step.code.name not in _READING) for step in later):
+        return None
+    changes = [step.code for step in later if step.changed & 1 << base]
     value = tracer.known_registers(level).get(base)
     if len(changes) != 1 or value is None:
         return None
@@ -67,7 +73,8 @@ def find_sibling_word(session: Session, siblings: Siblings, expected: int) -> Op
     if siblings.value < _LOWEST:
         return None
     memory, found, examined = Memory(session.target), set[int](), 0
-    for piece in session.pieces(writable_ranges(session.target), "searching for a structure", dead=True):
+    readable = merge_ranges([*(Range(one.start, one.end) for one in session.target.regions() if one.readable), *session.target.protected])
+    for piece in session.pieces(readable, "searching for a structure", dead=True):
         for place in session.engine.search(piece, siblings.value, siblings.value + 1):
             examined += 1
             if memory.word(place - siblings.other + siblings.offset) == expected:

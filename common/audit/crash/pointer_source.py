@@ -14,6 +14,7 @@ from findleaks.engine.terms import State
 from findleaks.formatting import shorten, with_article
 from findleaks.session import Session
 from findleaks.target.arch import AARCH64
+from findleaks.target.ranges import region_at
 from findleaks.unwind.stacks import NamedFrame, without_parameters
 from findleaks.value_classes import NamedTuple
 
@@ -43,7 +44,8 @@ class PointerSource(NamedTuple):
     """Where a value comes from. `sort`: see Origin. `place`: the place from which it was loaded.
     `local_of`: the function that has a local variable at this place, or "". `function`: the
     function that returned the value, or whose argument it is. `register`: the register in which the
-    argument was passed. `offset`: the value minus the value that was loaded, returned or passed."""
+    argument was passed. `offset`: the value minus the value that was loaded, returned or passed.
+    `is_older`: see Origin."""
 
     sort: str
     place: Optional[Place] = None
@@ -51,6 +53,7 @@ class PointerSource(NamedTuple):
     function: str = ""
     register: str = ""
     offset: int = 0
+    is_older: bool = False
 
 
 def describe_place(session: Session, address: int) -> Place:
@@ -79,7 +82,7 @@ def describe_source(session: Session, tracer: Tracer, frames: list[NamedFrame], 
         inner, outer = tracer.frames[origin.level].sp - session.target.arch.red_zone, tracer.frames[origin.level + 1 : origin.level + 2]
         is_local = bool(outer) and inner <= origin.address < outer[0].sp
         local_of = frames[origin.level].short_name() if is_local else ""
-        return PointerSource("memory", describe_place(session, origin.address), local_of, offset=origin.offset)
+        return PointerSource("memory", describe_place(session, origin.address), local_of, offset=origin.offset, is_older=origin.is_older)
     if origin.sort == "result":
         symbol = session.target.symbolize(origin.address) if origin.address else None
         # glibc's own name of calloc, which may precede the exported one, is __libc_calloc.
@@ -104,7 +107,8 @@ def text_of_value(value: int) -> str:
 
 def text_around(session: Session, address: int) -> str:
     """Return the text around the word at an address; "" if the word is not text. Text outside the
-    block is not included."""
+    block is not included, nor are words that are mapped addresses: their bytes are text only by
+    chance."""
     memory, blocks = Memory(session.target), session.directory.blocks
     word = memory.word(address)
     if word is None or not text_of_value(word):
@@ -113,10 +117,18 @@ def text_around(session: Session, address: int) -> str:
     index = blocks.find(address)
     if index >= 0:
         low, high = max(low, blocks.address(index)), min(high, blocks.address(index) + blocks.size(index))
+    words = [one for one in range(address - _LONGEST_TEXT, high, memory.size) if _is_pointer(session, memory, one)]
+    low = max([low, *(one + memory.size for one in words if one < address)])
+    high = min([high, *(one for one in words if one > address)])
     before, after = memory.read(low, address - low), memory.read(address, high - address)
     start = next((at for at in range(len(before), 0, -1) if not _is_text(before[at - 1])), 0)
     end = next((at for at, one in enumerate(after) if not _is_text(one)), len(after))
     return (before[start:] + after[:end]).decode("latin-1")
+
+
+def _is_pointer(session: Session, memory: Memory, address: int) -> bool:
+    word = memory.word(address)
+    return word is not None and region_at(session.target.regions(), word) is not None
 
 
 def _is_text(byte: int) -> bool:

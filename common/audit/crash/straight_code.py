@@ -151,6 +151,15 @@ class CodeReader:
             self._leaving[function] = extent is None or extent.end - extent.start > _LARGEST or self._has_tail_call(extent)
         return self._leaving[function]
 
+    def may_call(self, code: Optional[StraightCode], pc: int) -> bool:
+        """Whether the function at `pc` may have called others since it began. True if it is
+        unknown. `code`: the code before the place in this function."""
+        if code is not None and code.is_entry:
+            return any(one.effect.flow == "call" for one in code.steps[:-1])
+        extent = self._unwinder.extent(pc)
+        whole = self._instructions(extent) if extent is not None and extent.end - extent.start <= _LARGEST else []
+        return not whole or any(one.flow == "call" for _, one in whole)
+
     def subtracts(self, pc: int, register: int) -> bool:
         """Whether the function at `pc` may compute the value of a register by a subtraction, as the
         distance between two pointers, in any order of its instructions. True if it is unknown."""
@@ -256,12 +265,13 @@ class CodeReader:
             return None
         found, code = set(pads), None
         for at, (insn, one) in enumerate(instructions):
-            if one.flow == "unknown" and insn.insn_name() == "jmp" and not self._is_tail_call(instructions, at):
+            if one.flow == "unknown" and insn.insn_name() == "jmp":
                 code = code or [decoder().instruction(insn) for insn, _ in instructions]
+                # Clang may remove the frame before a switch.
                 destinations = find_destinations(self._target, code, at, function)
-                if destinations is None:
+                if destinations is None and not self._is_tail_call(instructions, at):
                     return None
-                found |= destinations
+                found |= destinations or set()
             if one.flow in ("jump", "branch") and one.target:
                 found.add(one.target)
         return found
@@ -272,7 +282,8 @@ class CodeReader:
 
         The address is either loaded from a member or variable without an index (the load from a
         jump table has an index), or it is in a register, and the instruction before the jump
-        removes the frame: pop %rbx; jmp *%rax. Compilers do not do so before a switch."""
+        removes the frame: pop %rbx; jmp *%rax. The jump is not one of a switch
+        (see jump_tables.py)."""
         insn = instructions[at][0]
         if not self._is_frameless(insn.address):
             return False

@@ -39,7 +39,9 @@ class Origin(NamedTuple):
     - "argument": it is argument `number` (from 1) of the function of frame `level`
 
     `offset`: the value minus the value that was loaded, returned or passed. `level`: the index of
-    the frame whose code loaded the value, called the function, or has the argument."""
+    the frame whose code loaded the value, called the function, or has the argument. `is_older`:
+    whether functions were called after the value was loaded. They may have freed the block that
+    contains it."""
 
     sort: Literal["memory", "result", "constant", "argument"]
     level: int
@@ -47,6 +49,7 @@ class Origin(NamedTuple):
     width: int = 8
     offset: int = 0
     number: int = 0
+    is_older: bool = False
 
 
 class Tracer:
@@ -90,9 +93,9 @@ class Tracer:
         wanted = range(len(GENERAL)) if level <= self._exact else (*CALLEE_SAVED, RSP)
         return {number: values[GENERAL[number]] for number in wanted if GENERAL[number] in values}
 
-    def innermost_registers(self) -> Mapping[int, int]:
-        """Return the registers of the interrupted frame, by DWARF number, of any architecture."""
-        return self._registers[0].registers if self._registers else {}
+    def frame_registers(self, level: int) -> Mapping[int, int]:
+        """Return the registers of a frame, by DWARF number, of any architecture."""
+        return self._registers[level].registers if level < len(self._registers) else {}
 
     def value(self, level: int, register: int) -> Optional[int]:
         """Return the value of a register at the place; None if it is unknown."""
@@ -256,8 +259,7 @@ class Tracer:
         """Return the origin of a value that instruction `at` loads. If a register was stored to the
         word before, as in a frame of unoptimized code, return the origin of that register instead.
         """
-        step = code.steps[at].code
-        address = self._address(level, code, at, depth - 1)
+        step, address = code.steps[at].code, self._address(level, code, at, depth - 1)
         if address is None:
             return None
         if step.base in (RBP, RSP) and step.scaled == NONE and not step.fs:
@@ -265,8 +267,9 @@ class Tracer:
             if before is not None:
                 found = self._origin(level, code, before, code.steps[before].code.source, offset, depth - 1)
                 return found or Origin("memory", level, address, 8, offset)
-        width = 4 if step.name == "movsxd" else step.width
-        return Origin("memory", level, address, width, offset)
+        is_older = any(one.effect.flow == "call" for one in code.steps[at + 1 : -1])
+        is_older = is_older or any(self.reader.may_call(self.code(one), self.frames[one].pc) for one in range(level))
+        return Origin("memory", level, address, 4 if step.name == "movsxd" else step.width, offset, is_older=is_older)
 
     def _may_write(self, level: int, code: StraightCode, at: int, address: int, depth: int) -> bool:
         """Whether instruction `at` may change the word at an address. A called function may change

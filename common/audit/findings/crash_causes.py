@@ -160,7 +160,7 @@ def _describe_source(noun: str, source: PointerSource, text: str) -> list[str]:
     is_shown = place.block is not None and text.startswith(place.block.hint.strip('"…') or "\n")
     if text and not is_shown:
         sentences.append(_describe_text(text))
-    if place.is_freed:
+    if place.is_freed and not source.is_older:
         sentences.append("Probable cause: the block was used after it was freed.")
     return sentences
 
