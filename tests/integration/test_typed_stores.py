@@ -12,7 +12,7 @@ from variants import mark_matrix_except
 
 
 @pytest.mark.parametrize(
-    ("records", "flags"), [(50, "-O2"), *(pytest.param(300, flags, marks=pytest.mark.matrix) for flags in ("-O0", "-O2", "-O2 -flto"))]
+    ("records", "flags"), [(50, "-O2"), *(pytest.param(500, flags, marks=pytest.mark.matrix) for flags in ("-O0", "-O2", "-O2 -flto"))]
 )
 def test_store(records: int, flags: str, tmp_path: Path) -> None:
     """Objects with the members of a base struct, which a macro declares, have types, and their tags are known from the pointers of other
