@@ -20,11 +20,11 @@ class SharedPrefixes:
     most the number of members, although the number of pairs of structs may be its square."""
 
     def __init__(self, table: TypeTable) -> None:
-        self._chains: dict[int, Sequence[int]] = {}  # By struct: the chain of each of its members.
+        self._chains: dict[int, list[int]] = {}  # By struct: the chain of each of its members.
         self._longer: dict[int, list[int]] = {}  # By chain: the structs with further members.
         bare, numbers = table.bare, dict[tuple[int, int, int, int, int], int]()
         for number in _plain_structs(table):
-            chain, own = 0, []
+            chain, own = 0, list[int]()
             for row in range(table.first_field[number], table.first_field[number + 1]):
                 key = chain, table.field_names[row], bare(table.field_types[row]), table.field_offsets[row], table.field_bits[row]
                 chain = numbers.setdefault(key, len(numbers) + 1)
