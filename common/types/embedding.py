@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from findleaks.debuginfo.type_table import UNKNOWN, Field, FieldKind, Flag, Kind, PartKind, TypeTable
-from findleaks.types.shared_prefixes import find_prefixed
+from findleaks.types.shared_prefixes import SharedPrefixes
 from findleaks.types.trait_objects import find_vtables
 
 STRUCTURES = (Kind.STRUCT, Kind.UNION)
@@ -181,8 +181,6 @@ class Embedding:
                 if kinds[inner] in STRUCTURES and inner != number:
                     for at in range(min(count, MOST_ELEMENTS) if step else 1):
                         found.setdefault(inner, []).append((number, offset + at * step))
-        for larger, smaller in self._prefixes:
-            found.setdefault(smaller, []).append((larger, 0))
         return found
 
     def places(self, inner: int) -> dict[int, list[int]]:
@@ -192,15 +190,18 @@ class Embedding:
         if found is None:
             found = self._known[inner] = {0: [inner]}
             seen = {(inner, 0)}
-            work = [(inner, 0, 0)]
+            work = [(inner, 0, 0, True)]
             while work and len(seen) < MOST_PLACES:
-                at, offset, depth = work.pop()
-                for owner, where in self._owners.get(at, ()):
+                at, offset, depth, is_member = work.pop()
+                owners = [(owner, where, True) for owner, where in self._owners.get(at, ())]
+                # `at` began with the members of another struct: all further such structs are known.
+                larger = self._prefixes.find_larger(at) if is_member else ()
+                for owner, where, by_member in (*owners, *((owner, 0, False) for owner in larger)):
                     here = (owner, offset + where)
                     if here in seen or depth >= DEEPEST:
                         continue
                     seen.add(here)
-                    work.append((*here, depth + 1))
+                    work.append((*here, depth + 1, by_member))
                     if self.table.names[owner]:
                         found.setdefault(here[1], []).append(owner)
         return found
@@ -229,9 +230,9 @@ class Embedding:
         return outer in self._around[inner]
 
     @cached_property
-    def _prefixes(self) -> set[tuple[int, int]]:
-        """Structs, and the structs with whose members they begin."""
-        return {(larger, smaller) for smaller, larger in find_prefixed(self.table)}
+    def _prefixes(self) -> SharedPrefixes:
+        """The structs that begin with the members of other structs."""
+        return SharedPrefixes(self.table)
 
     def has(self, outer: int, offset: int, inner: int, by_members: bool = True) -> bool:
         """Whether `outer` is `inner` at this offset, or has it there. `by_members`: a struct also
@@ -239,7 +240,7 @@ class Embedding:
         table = self.table
         for _ in range(DEEPEST * 2):
             outer = table.bare(outer)
-            if offset == 0 and (outer == inner or (by_members and (outer, inner) in self._prefixes)):
+            if offset == 0 and (outer == inner or (by_members and self._prefixes.begins_with(outer, inner))):
                 return True
             if table.kinds[outer] == Kind.ARRAY:
                 element = table.bare(table.targets[outer])

@@ -204,8 +204,6 @@ class Fingerprints:
         """Return, for each word of a block, the word of the type that it is compared with."""
         table, spec = self._layouts.table, self._layouts.specs[layout]
         word = table.word
-        if spec.parts:
-            return range(min(WORDS, max(min(self._layouts.size_of(spec), size or WORDS * word) // word, 1)))
         own = max((table.size_of(spec.type) or word) // word, 1)
         if size:
             return range(min(WORDS, max(size // word, 1)))
@@ -216,9 +214,13 @@ class Fingerprints:
         return [at if at < first else min(first + (at - first) % step, WORDS - 1) for at in range(WORDS)]
 
     def _own_words(self, layout: int) -> int:
-        """Return the number of words of a type if all its values have the same size, else WORDS."""
+        """Return the number of words of a content if all its values have the same size, else WORDS.
+        For a partly used array, these are the words of the elements in use. The other words of the
+        block count, too: otherwise, an array with one element in use would be likelier than any
+        type that describes more words."""
         spec, word = self._layouts.specs[layout], self._layouts.table.word
-        return WORDS if spec.parts or self._varies(layout) else -(-self._layouts.size_of(spec) // word)
+        is_open = self._varies(layout) or any(not part.number for part in spec.parts)
+        return WORDS if is_open else -(-self._layouts.size_of(spec) // word)
 
     def find(self, untyped: array[int]) -> tuple[dict[int, array[int]], array[int]]:
         """Return the untyped blocks that resemble only one type, by the layout of this type, and

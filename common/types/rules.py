@@ -24,6 +24,7 @@ from findleaks.engine.type_spread import (
 from findleaks.engine.type_spread import Flag as ReferenceFlag
 from findleaks.types.address_numbers import points_to_numbers
 from findleaks.types.agreement import Agreement, is_inside
+from findleaks.types.containing import ContainingTypes
 from findleaks.types.embedding import STRUCTURES, Embedding
 from findleaks.types.layouts import Layouts
 from findleaks.types.list_links import ListLinks
@@ -53,6 +54,7 @@ class Rules:
         self._spread, self._table = spread, embedding.table
         self._embedding, self._layouts, self.sizes = embedding, layouts, sizes
         self._agreement = Agreement(embedding, layouts)
+        self._containing = ContainingTypes(embedding, sizes, self.may_extend_to)
         self._list_links = ListLinks(embedding, layouts, sizes, self.may_extend_to)
         self._modules, self._usable = modules, usable
         self._known: dict[tuple[int, int, int], Sequence[Candidate]] = {}
@@ -367,23 +369,20 @@ class Rules:
             return [Candidate(Spec(pointee), Level.BASE)] if offset == 0 else ()
         if of.counted:
             return [Candidate(Spec(pointee, own * 2 <= size, of.node), level)] if own <= size else ()
-        whole = self._embedding.places(pointee).get(offset, ()) if offset < size else ()
-        least, sizes = max(self.sizes.least(size), 1), table.sizes
-        fitting = [one for one in whole if least <= sizes[one] <= size and (one == pointee or not self._embedding.is_storage(one))]
-        if offset == 0 and pointee in fitting and not self._embedding.is_library(pointee):
-            fitting = [number for number in fitting if sizes[number] != own or not self._embedding.is_library(number)]
+        around = self._containing.find(pointee, offset, size)
+        fitting, whole = list(around.fitting), around.whole
         if offset == 0 and table.flags[pointee] & Flag.POLYMORPHIC:
             # Its vtable is not known: the block is of this class or of a derived one.
             return [Candidate(Spec(number), Level.BASE) for number in fitting[:MOST_CANDIDATES]]
         level = Level.EXACT if offset == 0 and fitting == [pointee] else Level.CONTAINER
-        if not all(self._embedding.has(one, offset, pointee, False) for one in fitting):
+        if not around.are_members:
             level = Level.BASE  # The types have only the same first members.
         if fitting and offset == 0 and pointee not in fitting and self._may_repeat(pointee, size):
             # An array of two strings has the content of a struct with two strings.
             others = [Candidate(Spec(number, False, of.node), Level.UNION) for number in fitting[:MOST_CANDIDATES]]
             return [*others, Candidate(Spec(pointee, True, of.node), Level.UNION)]
         if fitting:
-            fitting += [one for one in whole if self.may_extend_to(one, size) and one not in fitting]
+            fitting += around.extending
         if len(fitting) > 1:
             level = Level.BASE
             if of.owner in fitting:
@@ -391,8 +390,7 @@ class Rules:
                 fitting.insert(0, of.owner)
         found = [Candidate(Spec(number, False, of.node), level) for number in fitting[:MOST_CANDIDATES]]
         # The block may be larger than the size class of its type, so content has to decide.
-        request, is_alone = self.sizes.least_request(size), self._embedding.may_be_alone
-        unsplit = [one for one in whole if request <= sizes[one] < least and is_alone(one) and (fitting or one != pointee)]
+        unsplit = [one for one in around.smaller if fitting or one != pointee]
         rivals = tuple(Spec(number, False, of.node) for number in unsplit[:MOST_CANDIDATES])
         found = [one._replace(rivals=rivals) if one.level.is_certain else one for one in found]
         found += [Candidate(spec, Level.BASE, is_rare=True) for spec in rivals]
