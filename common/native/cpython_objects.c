@@ -58,9 +58,10 @@ static bool shared_counts(const uint8_t *count) {
     return owned && count[MUTEX] <= 3 && (shared >= DEFERRED || (shared < MOST_COUNTED && shared > -MOST_COUNTED));
 }
 
-/* Return whether the word before the collector's second link can be its first: 0 or an address, with
- * flags in the lowest bits. Other memory may contain the rest of an object, as the unused room for
- * children in an element of ElementTree does. `object`: an object that begins at `offset`. */
+/* Return whether the first word of the collector's header can be its link: 0 or an address, with
+ * flags in the lowest bits. The unused part of other memory may contain the rest of an object.
+ * Example: the room for children in a block of an ElementTree's element. `object`: an object that
+ * begins at `offset`, which is 0 without a header. */
 static bool has_link(const uint8_t *object, uint64_t offset) {
     uint64_t link = offset >= COLLECTOR ? load(object - COLLECTOR) : 0;
     return link <= LINK_FLAGS || link >= LOWEST_LINK;

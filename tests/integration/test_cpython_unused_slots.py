@@ -20,7 +20,7 @@ BUFFERS = 40
 LEAST = 0.8
 """Minimum share of the leaked objects of each class that must be definitely lost. Stale words elsewhere may refer to a few."""
 
-SHARED_SPARE = dict.fromkeys(("3.9", "3.10"), {"__main__.DequeEnd", "__main__.DequeStart", "__main__.DequeEmpty"})
+SHARED_SPARE = {version: {"__main__.DequeEnd", "__main__.DequeStart", "__main__.DequeEmpty"} for version in ("3.9", "3.10")}
 """Up to Python 3.10, all deques share a cache of unused blocks, which findleaks does not recognise."""
 
 VERSIONS = mark_matrix_except([version for version in PYTHONS if version != "3.13t"], "3.11")

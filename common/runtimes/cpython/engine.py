@@ -61,8 +61,8 @@ class ObjectTally(NamedTuple):
     first word can be a reference count. That is the case if bits 32 to 47 are 0, and if the word is
     below 1 MiB, or is outside all blocks and outside [low, high), the addresses of the program that
     has the types. With an offset, the word two words before the count is the collector's link: 0 or
-    an address, apart from flags in its two low bits. The first match in a block counts. Example: with offset 16, the count is at 16
-    and the type at 24.
+    an address, apart from flags in its two low bits. The first match in a block counts. Example:
+    with offset 16, the count is at 16 and the type at 24.
 
     `shift` is 0, or in a free-threaded interpreter the offset of an object's shared count, which
     precedes its type. In such an interpreter, `offsets` and `marks` are relative to that count,
