@@ -24,6 +24,9 @@
 #define MOST_COUNTED (INT64_C(1) << 33)
 #define DEFERRED (INT64_C(1) << 59)
 #define LEAF 1u /* the pattern that excludes every word */
+#define READY 0x80u /* in `leaves`: the word after that of the mark must be 0 */
+#define LINK_FLAGS 3u
+#define LOWEST_LINK 4096u
 
 typedef struct {
     uint64_t *keys; /* 0: unused entry */
@@ -55,6 +58,25 @@ static bool shared_counts(const uint8_t *count) {
     return owned && count[MUTEX] <= 3 && (shared >= DEFERRED || (shared < MOST_COUNTED && shared > -MOST_COUNTED));
 }
 
+/* Return whether the first word of the collector's header can be its link: 0 or an address, with
+ * flags in the lowest bits. The unused part of other memory may contain the rest of an object.
+ * Example: the room for children in a block of an ElementTree's element. `object`: an object that
+ * begins at `offset`, which is 0 without a header. */
+static bool has_link(const uint8_t *object, uint64_t offset) {
+    uint64_t link = offset >= COLLECTOR ? load(object - COLLECTOR) : 0;
+    return link <= LINK_FLAGS || link >= LOWEST_LINK;
+}
+
+/* Return whether an object has no pointers. `left`: its bytes in the piece. `mark` and `leaf`: see
+ * fl_objects. */
+static bool has_no_pointers(const uint8_t *object, uint64_t left, uint64_t mark, uint8_t leaf) {
+    if (leaf <= 1)
+        return leaf;
+    if (!mark || mark >= left || (object[mark] & leaf) != leaf)
+        return false;
+    return !(leaf & READY) || left < mark + 2 * WORD || !load(object + mark + WORD);
+}
+
 /* Return whether a block may be a dictionary's values. Their first words are not initialised and
  * may contain the rest of an object. The byte before the values is their offset, of which 24 and
  * 32 are beyond an object's head (PyDictValues of 3.11 and 3.12, Objects/dictobject.c:
@@ -82,7 +104,8 @@ static bool may_be_values(const uint8_t *data, uint64_t size) {
  * their bytes: marks[i] is the offset in the object of the byte whose two low bits mark it, or 0.
  * merged[index] becomes the number of the type, too, or IGNORED if the object has no pointers.
  * leaves[i] is 1 if no object of the type has pointers; else the bits that are all set in the mark
- * byte of objects without pointers; or 0. patterns[index] (see fl_graph_exclude_words) becomes LEAF
+ * byte of objects without pointers; or 0. With READY among these bits, the word after that of the
+ * mark byte must be 0. patterns[index] (see fl_graph_exclude_words) becomes LEAF
  * for an object without pointers, else lives[i]; 0 if there is doubt. The addresses of blocks that
  * the piece cuts off are appended to `cut`.
  *
@@ -134,14 +157,15 @@ API int fl_objects(const blocks *b, const piece *p, const uint64_t *types, const
             const uint8_t *object = data + offset;
             if (!shift && !offset && are_values(data, size < EXAMINED ? size : EXAMINED, size))
                 break;
-            if (shift ? offset < FREE_THREADED || !shared_counts(object) : !counts(b, program, load(object)))
+            if (shift ? offset < FREE_THREADED || !shared_counts(object) : !counts(b, program, load(object)) || !has_link(object, offset))
                 continue;
             bool live = shift ? load32(object + REF_LOCAL) || load(object) >> 2 : load(object) != 0;
             uint32_t number = known.numbers[place];
             uint64_t *sum = sums + SUMS * (uint64_t)number, mark = marks[number];
             if (live) {
-                uint8_t leaf = leaves[number], state = mark && offset + mark < size && offset + mark < left ? data[offset + mark] : 0;
-                bool is_leaf = leaf == 1 || (leaf && (state & leaf) == leaf);
+                uint64_t rest = (left < size ? left : size) - offset;
+                uint8_t state = mark && mark < rest ? object[mark] : 0;
+                bool is_leaf = has_no_pointers(object, rest, mark, leaves[number]);
                 found[index] = number;
                 merged[index] = is_leaf ? IGNORED : number;
                 patterns[index] = offset == 0 && may_be_values(data, size) ? 0 : is_leaf ? LEAF : lives[number];

@@ -8,11 +8,10 @@ from collections import Counter
 from pathlib import Path
 
 import debuggers
-import mallocs_python
-import other_pythons
 import pytest
 import truth
-from mallocs_python import SUITES
+from other_pythons import PYTHONS
+from variants import mark_matrix_except
 
 import cores
 
@@ -21,16 +20,15 @@ BUFFERS = 40
 LEAST = 0.8
 """Minimum share of the leaked objects of each class that must be definitely lost. Stale words elsewhere may refer to a few."""
 
-INCREMENTAL = "3.14.3"
-SHARED_SPARE = {"3.9": {"__main__.DequeEnd", "__main__.DequeStart", "__main__.DequeEmpty"}}
+SHARED_SPARE = {version: {"__main__.DequeEnd", "__main__.DequeStart", "__main__.DequeEmpty"} for version in ("3.9", "3.10")}
 """Up to Python 3.10, all deques share a cache of unused blocks, which findleaks does not recognise."""
 
-VERSIONS = [pytest.param(v, marks=() if v == "3.11" else pytest.mark.matrix) for v in (*SUITES, INCREMENTAL)]
+VERSIONS = mark_matrix_except([version for version in PYTHONS if version != "3.13t"], "3.11")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_unused_slots_are_no_references(version: str, tmp_path: Path) -> None:
-    python = other_pythons.incremental() if version == INCREMENTAL else mallocs_python.get(version)
+    python = PYTHONS[version]()
     program = str(truth.PROGRAMS / "python_unused_slots.py")
     with cores.Running(python.command(program, str(COUNT)), tmp_path, python.environment()) as one:
         truly = {name: int(count) for name, count in (line.split() for line in one.output.splitlines()[:-1])}
@@ -48,7 +46,7 @@ def test_unused_slots_are_no_references(version: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_unused_words_of_buffers_are_no_references(version: str, tmp_path: Path) -> None:
     """The program writes the addresses of leaked objects to unused words of buffers."""
-    python = other_pythons.incremental() if version == INCREMENTAL else mallocs_python.get(version)
+    python = PYTHONS[version]()
     program = str(truth.PROGRAMS / "python_unused_buffers.py")
     with cores.Running(python.command(program, str(BUFFERS)), tmp_path, python.environment()) as one:
         truly = {name: int(count) for name, count in (line.split() for line in one.output.splitlines()[:-1])}
@@ -61,7 +59,7 @@ def test_unused_words_of_buffers_are_no_references(version: str, tmp_path: Path)
 
 
 HELD = """
-import asyncio, collections, datetime, gc, itertools, os, re, signal, sys, time, types
+import asyncio, collections, ctypes, datetime, decimal, gc, itertools, os, re, signal, sys, time, types
 from xml.etree import ElementTree
 gc.collect()
 gc.disable()
@@ -142,6 +140,18 @@ for number in range(9):
     one = ElementTree.Element("a"); one.extend([ElementTree.Element("b") for _ in range(number)]); kept.append(one)
     for each in one: each.text = Text(f"text {number}"); each.text.session = new()
     kept.append(types.SimpleNamespace(session=new(), others=many(number)))
+for base in (str, decimal.Decimal, datetime.datetime, types.SimpleNamespace, ElementTree.Element):  # with a word directly after the base
+    for slots in (("own",), ("own", "more"), None):
+        of = {decimal.Decimal: (1,), datetime.datetime: (2020, 1, 1), types.SimpleNamespace: ()}.get(base, ("text",))
+        one = type("Derived", (base,), {"__slots__": slots} if slots else {})(*of)
+        one.own = new()
+        if slots != ("own",): one.more = many(3)
+        kept.append(one)
+if sys.version_info < (3, 12):  # an ASCII string with a copy in blocks of malloc
+    api = ctypes.pythonapi.PyUnicode_AsUnicode
+    api.argtypes, api.restype = [ctypes.py_object], ctypes.c_void_p
+    kept += [letter * 500 for letter in "ab"]
+    for one in kept[-2:]: api(one)
 class Zone(datetime.tzinfo):
     def utcoffset(self, moment): return datetime.timedelta(0)
 class Moment(datetime.datetime): pass
@@ -163,7 +173,7 @@ recurse(40)
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_used_slots_are_references(version: str, tmp_path: Path) -> None:
-    python = other_pythons.incremental() if version == INCREMENTAL else mallocs_python.get(version)
+    python = PYTHONS[version]()
     with cores.Running(python.command("-c", HELD), tmp_path, python.environment()) as one:
         core = str(one.gcore())
     assert json.loads(debuggers.findleaks("find", "--json", core))["groups"] == []

@@ -55,17 +55,26 @@ def test_garbage_and_stale_contents(tmp_path: Path, version: str) -> None:
 
 
 WEBASSEMBLY = """
-const memories = new Map()
-for (let n = 0; n < 12; n++) {
-  const memory = new WebAssembly.Memory({ initial: 16, maximum: 64 })
-  new Uint8Array(memory.buffer).fill(7)
-  memories.set(n, memory)
+class Renderer {
+  constructor() {
+    this.memories = []
+    this.frames = []
+  }
 }
+globalThis.renderer = new Renderer()
+function fill(renderer) {
+  for (let n = 0; n < 12; n++) {
+    const memory = new WebAssembly.Memory({ initial: 16, maximum: 64 })
+    new Uint8Array(memory.buffer).fill(7)
+    renderer.memories.push(memory)
+  }
+  for (let n = 0; n < 300; n++) renderer.frames.push(new SharedArrayBuffer(50000))
+}
+fill(globalThis.renderer)
 require('fs').writeSync(1, 'ready\\n')
 Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0)
-memories.clear()
 """
-"""V8 maps 1 MiB for each memory."""
+"""V8 maps 1 MiB for each memory. Only the global variable refers to the memories and to the frames."""
 
 
 @pytest.mark.parametrize("version", mark_matrix_except(("18.20.8", "20.20.0", "22.12.0", nodes.NEWEST), nodes.NEWEST))
@@ -78,7 +87,9 @@ def test_memory_of_webassembly(tmp_path: Path, version: str) -> None:
     (share,) = (one for one in found["shares"] if one["of"] == "Node memory of ArrayBuffers")
     assert 12 << 20 <= share["bytes"] <= (12 << 20) + SMALL
     (finding,) = (one for one in found["findings"] if one["finding"] == "mapped-array-buffers")
-    assert finding["cause"].endswith("Memory → ArrayBuffer.")
+    assert finding["cause"].endswith("global variable renderer → Renderer.memories → Array[…] → Memory → ArrayBuffer.")
+    (finding,) = (one for one in found["findings"] if one["finding"] == "held-by-managed-objects")
+    assert finding["cause"].endswith("global variable renderer → Renderer.frames → Array[…] → SharedArrayBuffer.")
     assert not any("findleaks does not read" in one["text"] for one in found["findings"])
 
 

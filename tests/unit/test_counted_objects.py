@@ -15,7 +15,7 @@ import pytest
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.dominators import IGNORED
 from findleaks.engine.terms import State
-from findleaks.runtimes.cpython.engine import LEAF, NO_OBJECT, ObjectTally, TypeColumns, count_objects
+from findleaks.runtimes.cpython.engine import LEAF, NO_OBJECT, READY, ObjectTally, TypeColumns, count_objects
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Range
 
@@ -23,7 +23,7 @@ HEAP = 0x7F0000000000
 ENGINES = [graphs.native, graphs.pure]
 TYPES = [0x9D8000, 0x9D9000, 0x9DA000, HEAP + 0x40]
 OFFSETS = bytes([0, 16, 32, 16])
-LEAVES = bytes([0x60, 0, 1, 0x40])
+LEAVES = bytes([0x60, 0, 1, 0xC0])
 PROGRAM = Range(0x9D0000, 0x9DF000)
 MARKS = bytes([17, 0, 0, 24])
 LIVES = bytes([0, 2, 3, 4])
@@ -88,6 +88,27 @@ def test_objects_are_at_the_offset_of_their_type(engine: Callable[[], Engine]) -
     assert stands == [0, NO_OBJECT, 1, 1, NO_OBJECT, IGNORED, NO_OBJECT, NO_OBJECT, IGNORED, 0, NO_OBJECT, NO_OBJECT]
     assert patterns == [0, 0, 2, 2, 0, LEAF, 0, 0, LEAF, 0, 0, 0]
     assert cut == []
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_number_is_not_a_link_of_the_collector(engine: Callable[[], Engine]) -> None:
+    """The unused room for children in a block of an ElementTree's element may contain the rest of an object."""
+    words = struct.Struct("<2Q").pack
+    heap = make_heap(*((64, words(HEAP, 0) + words(link, HEAP + 32) + words(30, TYPES[2])) for link in (0, 1, 4, 4095, 4096)))
+    found = count(engine(), heap, [])[0]
+    assert found == [2, 2, NO_OBJECT, NO_OBJECT, 2]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_strings_with_a_copy_in_another_encoding_have_pointers(engine: Callable[[], Engine]) -> None:
+    words = struct.Struct("<2Q").pack
+    texts = [words(1, TYPES[0]) + words(3, 4) + words(state, wstr) for state, wstr in ((0xE0, 0), (0xE0, HEAP), (0x60, 0))]
+    heap = make_heap(*((64, text) for text in texts), (32, words(1, TYPES[0])))
+    blocks = build(engine(), heap)
+    columns = TypeColumns(bytes(4), bytes([32] * 4), bytes([0x60 | READY] * 4), bytes([2] * 4))
+    tally = ObjectTally.of(blocks, TYPES, columns, PROGRAM)
+    count_objects(engine(), blocks, graphs.piece(HEAP, bytes(heap.memory)), tally)
+    assert list(tally.patterns) == [LEAF, 2, 2, 2]
 
 
 def random_heap(seed: int) -> Heap:

@@ -17,7 +17,7 @@ wr_callback, hash, wr_prev, wr_next after the object's head), Include/internal/p
 Include/cpython/genobject.h (gi_running up to 3.9, gi_origin_or_finalizer),
 Include/internal/pycore_interpframe_structs.h (owner in struct _PyInterpreterFrame),
 Include/cpython/frameobject.h (f_blockstack, up to 3.10), Include/memoryobject.h (ob_array),
-Include/cpython/unicodeobject.h (PyCompactUnicodeObject, PyUnicodeObject, _PyUnicodeWriter),
+Include/cpython/unicodeobject.h (_PyUnicodeWriter; for strings, see strings.py),
 Modules/_decimal/_decimal.c (PyDecObject), Modules/_sre/sre.h (PatternObject, MatchObject),
 Modules/zlibmodule.c (compobject), Modules/posixmodule.c (ScandirIterator), Modules/_io/stringio.c
 (stringio: writer, 3.12 and 3.13), Modules/_threadmodule.c (lockobject: locked, up to 3.12).
@@ -30,7 +30,7 @@ from collections.abc import Sequence
 from findleaks.engine.terms import EVERY_WORD, LAST_WORD, NO_HEADER, Exclusion
 from findleaks.runtimes.cpython.interpreter_memory import CHAIN
 from findleaks.runtimes.cpython.remains import ENTRIES, ENTRY_WORDS
-from findleaks.runtimes.cpython.strings import STATE
+from findleaks.runtimes.cpython.strings import layout_of_text
 from findleaks.runtimes.cpython.types import HAVE_GC, INLINE_VALUES, MANAGED_WEAKREF, SUBCLASSES, Types, release_of
 from findleaks.runtimes.exclusion_table import ExclusionTable
 
@@ -42,8 +42,8 @@ CODE = "code"
 _WEAK_WORDS = (2, 5, 6)  # wr_object, wr_prev, wr_next, in words from the object
 # Offsets of the hashes in a set's table, in words from the start of the set.
 _SET_HASHES = range(ENTRIES + 1, ENTRIES + ENTRY_WORDS, 2)
-# The words of a Decimal with its flags, with digits, and behind it. The flags are one byte.
-_DECIMAL = (3, *range(9, 14))
+# The words of a Decimal with its flags and with digits. The flags are one byte.
+_DECIMAL = (3, *range(9, 13))
 # f_blockstack is before the variables of a frame; f_trace_lines and the next byte are in one word.
 _FRAMES, _BLOCK_STACK = {"3.9": (11,), "3.10": ()}, 30
 # Of this word of the frame in a generator, only `owner` is written: one byte (3.14).
@@ -72,12 +72,6 @@ _LOCKED = ("3.9", "3.10", "3.11", "3.12")  # releases in which `locked` is one b
 # word before refers to, or that has been freed.
 _WITH_WRITER, _WRITER_WORDS = ("3.12", "3.13"), 21
 _SCANDIR = "posix.ScandirIterator"
-# The length, the hash and the flags of a string. Only the low bytes of the flags are written.
-_STRING = (2, 3, STATE)
-# The pointers in an object of type `str`, not of a subclass: up to 3.11 wstr, utf8 and data.any,
-# later only utf8. The characters usually follow the object. Then the rest of the block does not
-# belong to it. Strings of ASCII characters are leaves; see strings.py.
-_TEXT_POINTERS, _LATER_TEXT_POINTERS = (5, 7, 9), (6,)
 # Maximum number of patterns, of 255 possible; for further types only the collector's links are
 # excluded
 _MOST = 250
@@ -168,12 +162,12 @@ def _list_unwritten(known: Types, word: int, version: str) -> dict[int, Sequence
         found.update(dict.fromkeys(known.list_derived(("_thread.lock",)), (4,)))
     for number in known.list_derived((_SCANDIR,)):
         found[number] = ((known.basic_size(number) - known.shift) // word - 1,)
-    found.update(dict.fromkeys(known.list_derived(("str",)), _STRING))
+    text = layout_of_text(version)
+    found.update(dict.fromkeys(known.list_derived(("str",)), text.numbers))
     for number in range(len(known)):
         name, end = known.plain_name(number), (known.basic_size(number) - known.shift) // word
         if name == "str":
-            pointers = _TEXT_POINTERS if release in ("3.9", "3.10", "3.11") else _LATER_TEXT_POINTERS
-            found[number] = (*(at for at in range(_STRING[0], LAST_WORD) if at not in pointers), _TO_END)
+            found[number] = (*text.numbers, *range(text.characters, LAST_WORD), _TO_END)
         elif name == "memoryview":
             found[number] = range(end, LAST_WORD)
         elif name == "frame" and release in _FRAMES:

@@ -13,18 +13,18 @@ ob_size, ob_item, allocated follow the type), Include/cpython/bytearrayobject.h 
 ob_bytes, ob_start), Modules/_io/stringio.c (buf), Modules/_csv.c (ReaderObj: input_iter, dialect,
 fields, state, field; WriterObj: write, dialect, rec), Modules/_struct.c (PyStructObject: s_size,
 s_len, s_codes), Modules/_pickle.c (Pdata: ob_size, data), Modules/itertoolsmodule.c
-(productobject, combinationsobject, permutationsobject: indices, cycles),
-Include/cpython/unicodeobject.h (PyUnicodeObject: length, hash, state, up to 3.11 wstr, utf8_length,
-utf8, up to 3.11 wstr_length, data), Modules/_elementtree.c (ElementObject: tag, text, tail, extra;
-ElementObjectExtra: attrib, length, allocated, children, _children), the lock of
-Modules/_io/bufferedio.c (buffered), Modules/zlibmodule.c (compobject) and Modules/_bz2module.c
-(BZ2Decompressor); up to 3.12 Modules/_threadmodule.c (lock_lock, rlock_lock) and
-Modules/_queuemodule.c (lock); up to 3.10 Include/cpython/code.h (co_cell2arg)."""
+(productobject, combinationsobject, permutationsobject: indices, cycles), Modules/_elementtree.c
+(ElementObject: tag, text, tail, extra; ElementObjectExtra: attrib, length, allocated, children,
+_children), the lock of Modules/_io/bufferedio.c (buffered), Modules/zlibmodule.c (compobject) and
+Modules/_bz2module.c (BZ2Decompressor); up to 3.12 Modules/_threadmodule.c (lock_lock, rlock_lock)
+and Modules/_queuemodule.c (lock); up to 3.10 Include/cpython/code.h (co_cell2arg). For strings, see
+strings.py."""
 
 from __future__ import annotations
 
 from array import array
 
+from findleaks.runtimes.cpython.strings import layout_of_text
 from findleaks.runtimes.cpython.types import HEAP_TYPE, SUBCLASSES, Types, release_of
 
 BUFFERS = 2  # numbers of a type
@@ -65,11 +65,10 @@ def find_buffers(known: Types, version: str, word: int) -> array[int]:
     if release in _OLD:
         wanted["code"] = ((12, NO_POINTERS),)
     owners = {number: wanted[name] for number, name in known.name_derived(wanted).items()}
-    characters = (7, 9) if release in (*_OLD, "3.11") else (6, 7)
+    characters = tuple((place, NO_POINTERS) for place in layout_of_text(version).pointers)
     for number in range(known.foreign, len(known)):
-        # Only the characters of str itself follow the object.
         if known.flags[number] & SUBCLASSES["str"] and known.flags[number] & HEAP_TYPE:
-            owners[number] = tuple((place, NO_POINTERS) for place in characters)
+            owners[number] = characters  # a class that Python code defines; see strings.py
     for number, buffers in owners.items():
         for at, (place, contents) in enumerate(buffers):
             found[BUFFERS * number + at] = place | contents << 8

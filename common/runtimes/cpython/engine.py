@@ -21,6 +21,9 @@ NO_OBJECT = NO_ROOT
 
 LEAF = 1  # in `patterns`: an object without pointers
 
+READY = 1 << 7
+"""In `leaves`: objects without pointers have a 0 in the word after that of the mark."""
+
 SUMS = 6
 STEPS = 8  # an object begins at a multiple of two words into its block; the multiple is below STEPS
 
@@ -43,7 +46,7 @@ class ObjectTally(NamedTuple):
     - `marks`: offset in an object of a byte. At least one of the two low bits of this byte is set
       in marked objects. 0: objects of this type are never marked.
     - `leaves`: 1 if objects have no pointers; or a mask of bits of the same byte, which are all set
-      in objects without pointers; or 0.
+      in objects without pointers; or 0. See also READY.
     - `lives`: the pattern (Graph.exclude_words) of live objects.
 
     These have one value for each block: `found` is the number of the type of its live object, or
@@ -57,8 +60,9 @@ class ObjectTally(NamedTuple):
     A block in use contains an object if its second word is a type whose offset matches, and if its
     first word can be a reference count. That is the case if bits 32 to 47 are 0, and if the word is
     below 1 MiB, or is outside all blocks and outside [low, high), the addresses of the program that
-    has the types. The first match in a block counts. Example: with offset 16, the count is at 16
-    and the type at 24.
+    has the types. With an offset, the word two words before the count is the collector's link: 0 or
+    an address, apart from flags in its two low bits. The first match in a block counts. Example:
+    with offset 16, the count is at 16 and the type at 24.
 
     `shift` is 0, or in a free-threaded interpreter the offset of an object's shared count, which
     precedes its type. In such an interpreter, `offsets` and `marks` are relative to that count,

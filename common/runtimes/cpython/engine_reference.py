@@ -13,7 +13,7 @@ from findleaks.engine.reference.graph import PureGraph
 from findleaks.engine.terms import State
 from findleaks.runtimes.count_verdict import CountVerdict
 from findleaks.runtimes.cpython.counts import BlockReader, CountColumns
-from findleaks.runtimes.cpython.engine import LEAF, NO_OBJECT, STEPS, SUMS, ObjectTally
+from findleaks.runtimes.cpython.engine import LEAF, NO_OBJECT, READY, STEPS, SUMS, ObjectTally
 from findleaks.runtimes.cpython.values_reference import are_values
 from findleaks.target.base import Piece
 from findleaks.target.encoded_numbers import decode_signed
@@ -24,6 +24,7 @@ MUTEX, GC_BITS = -6, -5  # offsets from ob_ref_shared: ob_mutex, ob_gc_bits; ob_
 IMMORTAL = 0xFFFFFFFF  # ob_ref_local
 MERGED = 3  # _Py_REF_MERGED, in the two low bits of ob_ref_shared
 DEFERRED_BIT = 64  # of ob_gc_bits
+_LINK_FLAGS, _LOWEST_LINK = 3, 4096  # see has_link in cpython_objects.c
 _MOST_COUNTED, _DEFERRED = 1 << 33, 1 << 59
 
 
@@ -72,7 +73,10 @@ def count_objects(engine: PureEngine, blocks: Blocks, piece: Piece, tally: Objec
                 live = bool(_local(head, arch.byteorder) or count >> 2)
                 tracked = bool(head[GC_BITS] & 1)
             elif _counts(blocks, tally, count):
-                live, tracked = bool(count), offset >= header and at(offset - header) != 0
+                link = at(offset - header) if offset else 0
+                if _LINK_FLAGS < link < _LOWEST_LINK:
+                    continue
+                live, tracked = bool(count), link != 0
             else:
                 continue
             if live:
@@ -81,7 +85,9 @@ def count_objects(engine: PureEngine, blocks: Blocks, piece: Piece, tally: Objec
                 state = piece.data[start - piece.address + offset + mark] if there else 0
                 leaf = tally.leaves[number]
                 tally.found[index] = number
-                is_leaf = leaf == 1 or (leaf and state & leaf == leaf)
+                is_leaf = leaf == 1 or (leaf and mark and state & leaf == leaf)
+                if is_leaf and leaf & READY and offset + mark + 2 * word <= min(size, end - start):
+                    is_leaf = at(offset + mark + word) == 0
                 tally.merged[index] = IGNORED if is_leaf else number
                 values = offset == 0 and _may_be_values(piece.data[start - piece.address :][:size], word, arch.byteorder)
                 tally.patterns[index] = 0 if values else LEAF if is_leaf else tally.lives[number]

@@ -121,7 +121,7 @@ class CPython(DumpableBlocks):
         """The objects of all heaps."""
         blocks, known = self._directory.blocks, self.known
         program = Range(self._image.module.start, self._image.module.end)
-        marks, leaves = strings.marks(known, self._target.arch.word), strings.leaves(known)
+        marks, leaves = strings.marks(known, self._target.arch.word), strings.leaves(known, self.version)
         columns = TypeColumns(known.offsets, marks, leaves, bytes(self.borrowed.lives))
         tally = ObjectTally.of(blocks, known.addresses, columns, program, self._shift)
         for owned in self._directory.heaps:

@@ -328,15 +328,19 @@ class Node(DumpableRuntime):
 
     def native_example(self, type_name: str) -> Optional[int]:
         """See Runtime. For objects of Node-API, return the JavaScript object to which one of them
-        refers."""
+        refers. For the memory of ArrayBuffers, return one of the size of which there is the most
+        memory. Others may be buffers of Node itself."""
         if self._externals is not None and self._externals.wrappers and type_name == self._externals.name:
             return self._externals.objects[len(self._externals.objects) // 2]
         graph, number = self._javascript.graph if self._javascript is not None else None, self.objects.numbers.get(type_name)
-        if graph is not None and is_store(type_name) and number and number in self.objects.foreign:
+        if graph is not None and is_store(type_name) and number is not None:
             # `find` needs no objects.
-            from findleaks.runtimes.v8.buffer_memory import find_buffer
+            from findleaks.runtimes.v8.buffer_memory import find_buffer, list_main_size
 
-            return find_buffer(graph, self._directory.blocks.columns_of(self.objects.foreign[number]).address)
+            memory = self.objects.memory if type_name == STORE else self.objects.foreign.get(number, ())
+            live = array("I", (index for index in memory if index not in self._garbage_memory))
+            found = find_buffer(graph, list_main_size(self._directory.blocks, live))
+            return found if found is not None else super().native_example(type_name)
         if graph is None or number not in self.objects.addon_types:
             return super().native_example(type_name)
         return find_object_of_handle(self._target, self._directory, self.objects.of_class(type_name), graph)

@@ -1,11 +1,14 @@
-"""Find memory of ArrayBuffers to which only garbage refers."""
+"""Find memory of ArrayBuffers to which only garbage refers, and examples of ArrayBuffers."""
 
 from __future__ import annotations
 
+from array import array
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from findleaks.allocators.bulk import read_records
+from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import NO_BLOCK
 from findleaks.runtimes.v8.object_graph import V8Graph
 from findleaks.target.interruptible import interruptible
@@ -38,6 +41,15 @@ def find_buffer(graph: V8Graph, addresses: Sequence[int]) -> Optional[int]:
     wanted = set(addresses)
     found = [index for index, words in _buffers(graph) if not wanted.isdisjoint(words) and graph.is_live(index)]
     return graph.blocks.address(found[len(found) // 2]) if found else None
+
+
+def list_main_size(blocks: Blocks, indices: array[int]) -> list[int]:
+    """Return the addresses of those blocks whose size has the most bytes. `indices` ("I"): blocks
+    with memory of ArrayBuffers."""
+    columns = blocks.columns_of(indices)
+    counts = Counter(columns.size)
+    wanted = max(counts, key=lambda size: size * counts[size], default=0)
+    return [address for address, size in zip(columns.address, columns.size) if size == wanted]
 
 
 def _buffers(graph: V8Graph) -> Iterator[tuple[int, Sequence[int]]]:
