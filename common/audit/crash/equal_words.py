@@ -1,8 +1,8 @@
 """Search memory for the pointer that made a thread fault, if its origin in the code is unknown.
 
-In loops, as over a list, the code does not show from which element a pointer was loaded. If exactly
-one word outside of stacks has the value of the pointer, the pointer was probably loaded from it.
-Small and round numbers are not searched: they may be equal by chance.
+In a loop over a list, for example, the code does not show from which element a pointer was loaded.
+If exactly one word outside of stacks has the value of the pointer, the pointer was probably loaded
+from it. Small and round numbers are not searched: they may be equal by chance.
 
 glibc (malloc/malloc.c: tcache_put) overwrites the first two words of a block that it puts into a
 thread cache. The first word is a link to the next block, combined with its own address (since 2.32;
