@@ -65,7 +65,8 @@ def find_equal_words(session: Session, fault: Optional[Fault], address: Optional
     if not places or _is_frequent(places[0][1], word) or _is_in_siginfo(session, places[0][0]):
         return None
     distance = value - places[0][1]
-    # Only the last of several words may be no key.
+    # If there are several words, all but the last are keys (see _search), so only the last is
+    # checked.
     are_keys = not distance and all(_is_overwritten(session, place, (0, word)) for place, _ in (places[0], places[-1]))
     is_link = _is_overwritten(session, places[0][0], (0,))
     keys = len(places) if are_keys and (len(places) > 1 or not is_link) else 0
