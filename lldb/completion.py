@@ -13,8 +13,8 @@ NOTHING: Any = {"values": []}
 
 def completes_words(version: str) -> bool:
     """Whether this LLDB asks a command for the completions of its words. LLDB 20 is the first
-    version that does. `version`: as SBDebugger.GetVersionString returns it. Apple counts
-    otherwise; its versions are not recognised."""
+    version that does. `version`: as SBDebugger.GetVersionString returns it. Apple
+    numbers its versions differently, so they are not recognised."""
     found = re.match(r"lldb version (\d+)\.", version)
     return found is not None and int(found[1]) >= 20
 

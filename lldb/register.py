@@ -199,7 +199,7 @@ class CompletedWord(Word):
 
     def handle_argument_completion(self, words: Sequence[str], at: int, cursor: int) -> Any:
         """Return the completions of the word at index `at`, up to `cursor`. LLDB calls this for
-        Tab. False: LLDB completes what get_args_definition() declares."""
+        Tab. Returns False if LLDB must complete what get_args_definition() declares."""
         before = [self.word, *words[:at]] if self.word else list(words[:at])
         return complete_word(before, words[at][:cursor], self._front_end.kept_names())
 

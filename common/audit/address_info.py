@@ -330,7 +330,8 @@ class Describer:
         function = find_stack_function(self.session, region.start, region.end)
         if function or beginning not in ("", "zeros"):
             return f"contains a stack of {function}" if function else f"begins with {beginning}"
-        text = find_text(self.session, region.start, region.size)
+        # Most heaps of runtimes contain texts, which say nothing about the heap.
+        text = "" if self._describe_managed(answer.address) else find_text(self.session, region.start, region.size)
         return f"contains {text}" if text else f"begins with {beginning}" if beginning else ""
 
     def _describe_managed(self, address: int) -> str:

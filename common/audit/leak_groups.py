@@ -263,7 +263,7 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
 
 
 def _examine_heads(session: Session, graph: Graph, hints: bool) -> Iterator[tuple[_Shared, _Member]]:
-    """Yield the leak heads of _by_content, each with what it has in common with others."""
+    """Yield (group, leak head) for the leak heads that _by_content groups."""
     blocks, types, memory = session.directory.blocks, session.types, Memory(session.target)
     ranges = types.ranges()
     kinds, labels = graph.kinds(), session.object_types.types if session.object_types is not None else ()

@@ -21,7 +21,7 @@ from findleaks.target.runs import Runs
 _MOST_NAMED = 16  # mappings whose variables are searched
 _LEAST = 64 << 10  # bytes of the smallest such mapping
 _SHOWN = 4  # maximum number of places that refer to mappings in a sentence
-_MOST_EXAMINED = 100_000  # words whose place is examined; about 0.5 s
+_MOST_EXAMINED = 100_000  # words that are examined
 _MOST_SPANS = 8  # spans of mappings to which pointers are searched
 _MOST_WORDS = 2  # words that refer to a mapping; if there are more, none of them owns it
 
@@ -50,10 +50,17 @@ def describe_referrers(session: Session, mappings: Sequence[Range]) -> str:
     # The C library and the dynamic linker keep addresses of memory that they unmapped.
     modules = [Range(module.start, module.end) for module in session.target.modules() if not in_c_library(module)]
     variables = intersection(session.roots, merge_ranges(modules))
+    blocks, describer = session.directory.blocks, Describer(session)
     for memory in (subtract(variables, mappings), session.heap_ranges()):
         places: dict[BlockInfo | str, None] = {}
+        described = set[int]()  # blocks; an array in one block may have thousands of pointers
         for place in _find_pointers(session, memory, mappings):
-            found = Describer(session).answer(place)
+            index = blocks.find(place)
+            if index in described:
+                continue
+            if index >= 0:
+                described.add(index)
+            found = describer.answer(place)
             places[found.block or shorten(found.phrase)] = None
             if len(places) > _SHOWN:
                 break

@@ -201,7 +201,7 @@ def _list_candidates(session: Session, writable: Sequence[Region]) -> Iterator[t
 
 
 def list_unattributed(session: Session, regions: Iterable[Region], managed: Iterable[Range] = ()) -> list[Range]:
-    """Return the parts of anonymous regions that no allocator or runtime owns, and that are no
+    """Return the parts of anonymous regions that no allocator or runtime owns, and that are not
     stacks. `managed`: memory of runtimes."""
     private = [region for region in regions if region.anonymous and not region.name.startswith("[stack")]
     return subtract(_in_roots(session, private), _list_known(session, managed))

@@ -399,7 +399,7 @@ class Engine(Protocol):
 
     def sum_by_value(self, values: array[int], weights: array[int]) -> tuple[array[int], array[int]]:
         """Return the distinct values, ascending, and the sum of the weights of each value. If there
-        are not weights, return the count of each value instead."""
+        are no weights, return the count of each value instead."""
 
     def common_bytes(self, left: array[int], right: array[int]) -> int:
         """Return the number of bytes that are in both of two flat sorted arrays ("Q") of disjoint

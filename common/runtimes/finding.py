@@ -23,8 +23,8 @@ class Finding:
     `remedies` are suggestions, `commands` are command lines that show more, `facts` are the numbers
     behind it. `of_blocks` is True if its memory consists of blocks of allocators. `members` are the
     indices of these blocks, if it is unknown to the reader whether they are reachable. `is_idle` is
-    True if the memory may only wait for work, as the connections of a server do: such a finding is
-    ranked by half of its memory."""
+    True if the memory may belong to something idle, such as connections of a server: such a finding
+    is ranked by half of its memory."""
 
     kind: str
     bytes: int

@@ -282,8 +282,8 @@ class Fingerprints:
 
     @cached_property
     def _pointed(self) -> set[int]:
-        """The types that some pointer of the debug information refers to. The only pointers of Rust
-        that count are its boxes: every type with methods has a reference, the type of `self`."""
+        """The types that some pointer of the debug information refers to. Of Rust's pointers, only
+        Box counts: every type with methods has a reference, the type of `self`."""
         table = self._layouts.table
         pointers = (number for number in range(len(table)) if table.kinds[number] == Kind.POINTER)
         names, text = table.names, table.text

@@ -1,7 +1,7 @@
 """Find the values of Rust's variables that are initialised at their first use: OnceLock, LazyLock
 and thread_local!. They store the value in a union, because it may be missing. In a variable, a
-missing value is zero, or the address of the function that returns it. So it refers to no block, as
-old content of a block may do."""
+missing value is zero, or the address of the function that returns it. So a missing value in a
+variable never refers to a block. In a block, the bytes of a missing value may be stale pointers."""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ def group_by_block(rows: Sequence[int]) -> Rows:
 
 
 def merge_pointers(earlier: Pointers, later: Pointers) -> Pointers:
-    """Return the pointers of one rule that were deferred at two times. Pointers that were visited
-    again are counted once."""
+    """Merge the pointers of one rule from two rounds. A pointer that occurs in both is counted
+    once."""
     untyped, typed = _merge_rows(earlier.untyped, later.untyped), _merge_rows(earlier.typed, later.typed)
     return later._replace(total=max(earlier.total, later.total, len(untyped) // 3), untyped=untyped, typed=typed)
 

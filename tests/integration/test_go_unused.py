@@ -19,7 +19,7 @@ KINDS: dict[str, tuple[int, str, str, dict[str, int]]] = {
     "fragments": (
         200_000,
         "go-free-slots",
-        r"free slots between objects.* Most free slots have 96 B: 2,0\d\d of [\d,]+ slots contain objects\. These are main\.Record\b",
+        r"free slots between.* Slots of 96 B have the most free memory: 2,0\d\d of [\d,]+ slots contain objects\. These are main\.Record\b",
         {"main.Record": 2_000},
     ),
     "uncollected": (200_000, "go-garbage", r"in 2\d\d,\d\d\d objects are garbage that .* has not freed yet\. Live objects take ", {}),

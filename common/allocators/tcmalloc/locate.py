@@ -59,7 +59,7 @@ class Place(places.Place):
 
 def size_classes(memory: Memory, table: int) -> list[int]:
     """Return the sizes by class, 0 first, up to the largest (common.cc, SizeMap::Init); [] if there
-    is not a table."""
+    is no table."""
     words = memory.words(table, CLASSES // 2)
     if words is None:
         return []

@@ -115,7 +115,9 @@ def _find_operand(tracer: Tracer, code: _Code, insn: Any, address: int) -> Optio
         if is_mapped or not any(0 <= address - (start & _MASK) < _REACH for start in starts):
             return None
         return code.access("pointer", base, value)
-    raw, shift = code.registers.get(index, 0), place.shift.value if place.shift.type else 0
+    if index not in code.registers:
+        return None
+    raw, shift = code.registers[index], place.shift.value if place.shift.type else 0
     signed = (raw & 0xFFFFFFFF) - ((raw & 1 << 31) << 1)
     used = next((one for one in (raw, raw & 0xFFFFFFFF, signed) if 0 <= address - (value + (one << shift) & _MASK) < _REACH), None)
     origin = code.origin(index, None) if used is not None else None
@@ -176,7 +178,7 @@ class _Code:
         return resolve_stub(self._target, found[1].target) if found is not None and found[1].flow == "call" and found[1].target else 0
 
     def number(self, register: int) -> int:
-        """Return the number of one of capstone's registers; -1 if it is no general register."""
+        """Return the number of one of capstone's registers; -1 if it is not a general register."""
         number, _ = self._registers.get(register, (-1, 0))
         return number if 0 <= number <= _SP else -1
 
@@ -200,6 +202,8 @@ class _Code:
         other = self._source(changes[0], base) if len(changes) == 1 else None
         value = self.registers.get(base)
         if base in (register, _SP) or other is None or not other.loads or other.copied != base or value is None:
+            return None
+        if other.scaled >= 0 or other.is_after:
             return None
         return Siblings(source.constant, other.constant, value)
 

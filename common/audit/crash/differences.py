@@ -1,8 +1,8 @@
 """Decide whether the code computed an index as the difference of two numbers, such as length - back
 (x86-64).
 
-The difference of two pointers is no index: memcmp() adds it to one of its arguments. Both operands
-of the last subtraction must be known, and neither may be an address."""
+The difference of two pointers is not an index: memcmp() adds it to one of its arguments. Both
+operands of the last subtraction must be known, and neither may be an address."""
 
 from __future__ import annotations
 

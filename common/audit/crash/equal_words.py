@@ -1,8 +1,8 @@
 """Search memory for the pointer that made a thread fault, if its origin in the code is unknown.
 
-In loops, as over a list, the code does not show from which element a pointer was loaded. If exactly
-one word outside of stacks has the value of the pointer, the pointer was probably loaded from it.
-Small and round numbers are not searched: they may be equal by chance.
+In a loop over a list, for example, the code does not show from which element a pointer was loaded.
+If exactly one word outside of stacks has the value of the pointer, the pointer was probably loaded
+from it. Small and round numbers are not searched: they may be equal by chance.
 
 glibc (malloc/malloc.c: tcache_put) overwrites the first two words of a block that it puts into a
 thread cache. The first word is a link to the next block, combined with its own address (since 2.32;
@@ -65,7 +65,8 @@ def find_equal_words(session: Session, fault: Optional[Fault], address: Optional
     if not places or _is_frequent(places[0][1], word) or _is_in_siginfo(session, places[0][0]):
         return None
     distance = value - places[0][1]
-    # Only the last of several words may be no key.
+    # If there are several words, all but the last are keys (see _search), so only the last is
+    # checked.
     are_keys = not distance and all(_is_overwritten(session, place, (0, word)) for place, _ in (places[0], places[-1]))
     is_link = _is_overwritten(session, places[0][0], (0,))
     keys = len(places) if are_keys and (len(places) > 1 or not is_link) else 0

@@ -114,7 +114,7 @@ def find_fault(target: Target, tracer: Optional[Tracer], number: int, code: int,
 
 
 def _find_aarch64(tracer: Tracer, number: int, address: Optional[int]) -> Optional[Fault]:
-    # Imported late: seldom needed
+    # Imported here because few crashes need it
     from findleaks.audit.crash.aarch64_fault import find_access, name_instruction
 
     if number in (signal.SIGTRAP, signal.SIGILL):

@@ -48,7 +48,9 @@ def find_freed_object(session: Session, registers: Mapping[str, int], accessed: 
             if content < session.target.arch.page or not 0 <= accessed - content < _FARTHEST:
                 continue
             place = value + number * word
-            if origin.address == place if origin is not None and origin.sort == "memory" else _is_unique(session, place, content):
+            is_loaded = origin is not None and origin.sort == "memory"
+            is_certain = origin.address == place if origin is not None and is_loaded else _is_unique(session, place, content)
+            if is_certain:
                 size = session.directory.blocks.size(session.directory.blocks.find(value))
                 return FreedObject(value, size, name, number, accessed - content)
     return None

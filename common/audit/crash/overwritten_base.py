@@ -9,7 +9,7 @@ any more, but two words of the structure are known:
     movsbl (%rdx), %edx
 
 The structure is known if it is the only one with both words, and if nothing has changed it since.
-It may be a constant. Therefore all readable memory is searched."""
+All readable memory is searched, because the structure may be constant data."""
 
 from __future__ import annotations
 

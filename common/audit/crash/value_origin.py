@@ -65,9 +65,9 @@ class Tracer:
         thread_pointer: int,
         exact: int = 0,
     ) -> None:
-        """`frames`, `registers`: the thread's frames and their registers, from the interrupted
-        frame on. `exact`: the index of the outermost frame all of whose registers are known. It is
-        1 after a call of an address that is not code, else 0."""
+        """`frames`, `registers`: those of the thread, from the interrupted frame on. `exact`: index
+        of the outermost frame all of whose registers are known: 1 after a call of an address that
+        is not code, else 0."""
         self.target, self.unwinder, self.frames = target, unwinder, frames
         self.reader = CodeReader(target, unwinder)
         self._memory, self.thread_pointer, self._exact = Memory(target), thread_pointer, exact
@@ -126,8 +126,7 @@ class Tracer:
         code = self.code(level)
         if code is None:
             return None
-        self._is_distinct = False
-        last = len(code.steps) - 1
+        last, self._is_distinct = len(code.steps) - 1, False
         at = next((index for index in range(last - 1, -1, -1) if code.steps[index].changed & 1 << register), None)
         step = code.steps[at].code if at is not None else None
         if at is None or step is None or step.destination != register or not step.wide:
@@ -188,10 +187,12 @@ class Tracer:
 
     def value_before(self, level: int, code: StraightCode, at: int, register: int) -> Optional[int]:
         """Return the value of a register before instruction `at` of the code before the place."""
+        self._is_distinct = False
         return self._value(level, code, at, register, _DEEPEST)
 
     def origin_before(self, level: int, code: StraightCode, at: int, register: int) -> Optional[Origin]:
         """Return the origin of this value; None if it is unknown."""
+        self._is_distinct = False
         return self._origin(level, code, at, register, 0, _DEEPEST)
 
     def read_operand(self, level: int, code: StraightCode, at: int) -> Optional[int]:
@@ -203,8 +204,8 @@ class Tracer:
         return self._memory.word(address)
 
     def find_store(self, level: int, code: StraightCode, at: int) -> Optional[int]:
-        """Return the instruction that stored a register in the word of the frame which instruction
-        `at` loads; None if it is unknown."""
+        """Return the index of the instruction that stored a register in the word of the frame which
+        instruction `at` loads; None if it is unknown."""
         address = self._address(level, code, at, _DEEPEST)
         if address is None:
             return None
@@ -257,8 +258,7 @@ class Tracer:
 
     def _trace_load(self, level: int, code: StraightCode, at: int, offset: int, depth: int) -> Optional[Origin]:
         """Return the origin of a value that instruction `at` loads. If a register was stored to the
-        word before, as in a frame of unoptimized code, return the origin of that register instead.
-        """
+        word before, as in unoptimized code, return the origin of that register instead."""
         step, address = code.steps[at].code, self._address(level, code, at, depth - 1)
         if address is None:
             return None
@@ -268,7 +268,7 @@ class Tracer:
                 found = self._origin(level, code, before, code.steps[before].code.source, offset, depth - 1)
                 return found or Origin("memory", level, address, 8, offset)
         is_older = any(one.effect.flow == "call" for one in code.steps[at + 1 : -1])
-        is_older = is_older or any(self.reader.may_call(self.code(one), self.frames[one].pc) for one in range(level))
+        is_older = is_older or any(self.reader.may_call(self.code(one), self.frames[one].pc) for one in range(self._exact, level))
         return Origin("memory", level, address, 4 if step.name == "movsxd" else step.width, offset, is_older=is_older)
 
     def _may_write(self, level: int, code: StraightCode, at: int, address: int, depth: int) -> bool:

@@ -213,9 +213,8 @@ class _MappingReferrers(NamedTuple):
 
 
 def _find_referrers(session: Session, mappings: Sequence[Region]) -> Optional[_MappingReferrers]:
-    """Describe the managed objects that refer to mappings: those of the most frequent type among
-    them, if they refer to most of the mappings' bytes. Return None if there is no such type: native
-    code may have mapped the other files."""
+    """Describe the managed objects of one type that refer to at least half of the bytes of the
+    mappings. Return None if there is no such type: native code may have mapped the other files."""
     ranges = merge_ranges(Range(one.start, one.end) for one in mappings)
     least = sum(end - start for start, end in ranges) // 2
     for runtime in session.runtimes:

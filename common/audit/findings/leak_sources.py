@@ -104,7 +104,7 @@ def describe_calls(session: Session, leak: Leak, facts: dict[str, object]) -> st
     facts["allocating_calls"] = {"calls": [call for _, call in calls], "type": leak.type or None, "inferred": True}
     what = "such blocks of text" if is_text else f"memory of C{'++' if leak.type else ''}"
     places = join_words([call for _, call in calls])
-    them = "one of them" if is_text else "one of them, or another function of C,"
+    them = "one of them" if is_text else f"one of them, or another function of C{'++' if leak.type else ''},"
     inferred = f"Inferred: the program does not free all memory that {them} returned."
     return f" {calls[0][0]}'s code allocates {what} in these calls: {places}. {inferred}"
 

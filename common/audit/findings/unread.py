@@ -98,6 +98,8 @@ def _describe_content(session: Session, address: int) -> str:
     mappings = [one for one in list_unattributed(session, writable) if one.end - one.start >= region.size // _SMALLER]
     referrers = describe_referrers(session, mappings) if mappings else ""
     which = "this mapping" if len(mappings) == 1 else "these mappings"
+    if not sentence:
+        which = "the unattributed mapping" if len(mappings) == 1 else "the largest unattributed mappings"
     return " ".join(filter(None, (sentence, f"{referrers} to {which}." if referrers else "")))
 
 

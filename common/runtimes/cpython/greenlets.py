@@ -34,8 +34,8 @@ _STATE = 4  # word of a greenlet with the address of its state, since greenlet 2
 _FIRST = 2  # word of a greenlet after its reference count and its type
 _MOST_WORDS = 64  # words of a greenlet or of its state that are read
 # Maximum number of frames that are read for all greenlets together, which takes 10 s. After that,
-# this number of the innermost frames is read of each greenlet. In
-# damaged memory, many greenlets may have the same long or endless chain of frames.
+# only this number of innermost frames is read of each greenlet. In damaged memory, many greenlets
+# may have the same long or endless chain of frames.
 _MOST_FRAMES, _FEWEST_FRAMES = 1 << 21, 16
 _FRAME = 24  # offset in a frame object of its _PyInterpreterFrame, since CPython 3.11
 

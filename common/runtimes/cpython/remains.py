@@ -37,6 +37,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any, NamedTuple, Optional, Protocol, cast
 
 from findleaks.engine.contract import Blocks, Engine
@@ -67,6 +68,8 @@ _ZONE = 5  # word of a datetime with its time zone; hastzinfo is word 3
 _VALUES = 5  # words of a buffer from its count of references to its first value
 
 GENERATORS = ("generator", "coroutine", "async_generator")
+
+_MOST_RANGES = 1 << 21  # maximum number of unused parts that are returned as ranges
 
 
 class FrameLayout(NamedTuple):
@@ -204,7 +207,8 @@ def object_remains(
         bounds = loops.object_remains(engine, blocks, piece, tally, remains)
         if make_wanted(tails, lambda pattern, first: add(pattern, EVERY_WORD & -(1 << first))):
             bounds = loops.object_remains(engine, blocks, piece, tally, remains)
-        found += (Range(*pair) for pair in zip(bounds[::2], bounds[1::2]))
+        pairs = islice(zip(bounds[::2], bounds[1::2]), max(_MOST_RANGES - len(found), 0))
+        found += (Range(*pair) for pair in pairs)
     return found
 
 

@@ -32,7 +32,7 @@ _WRAPPERS = ("coroutine_wrapper", "async_generator_asend", "async_generator_athr
 _FUTURE_ITERATOR = "_asyncio.FutureIter"
 _WORDS = 32  # words of a task in which its coroutine is looked for
 _DEEPEST = 1 << 10  # coroutines of a task
-# Maximum number of coroutines that are read for all tasks together. After that, this number of the
+# Maximum number of coroutines that are read for all tasks together. After that, only this number of
 # outermost coroutines is read of each task: in damaged memory, many tasks may refer to the same
 # long chain.
 _MOST_COROUTINES, _FEWEST = 1 << 19, 16

@@ -36,8 +36,8 @@ ENTRIES = 1 << 12
 LEAST = 16
 """Minimum number of entries that yield the same address of an array."""
 SHARE = 15 / 16
-"""Minimum fraction of those entries of an array that refer to objects in blocks, from which the
-right address of the array is computed. By chance, it is computed from only one in ENTRIES."""
+"""Minimum fraction of the entries that must yield the same address of the array. Only entries that
+refer to objects in blocks count. By chance, one entry in ENTRIES yields a given address."""
 MOST_CANDIDATES = 16
 """Maximum number of addresses whose entries are checked."""
 

@@ -101,7 +101,7 @@ def choose_calls(found: Mapping[tuple[str, str], str], is_text: bool, type_name:
         alike = {key: text for key, text in found.items() if (key[0] in _STRINGS) == is_text}
         return alike or found
     others = {key: text for key, text in found.items() if key[0] not in _ALLOCATING}
-    word = type_name.partition("<")[0].rpartition("::")[2].lower()
+    word = type_name.partition("<")[0].rpartition("::")[2].lower().replace("_", "")
     flat = {key: key[0].replace("_", "").lower() for key in others}
     named = {key: text for key, text in others.items() if word in flat[key]}
     # "parser_run" contains "parse", but does not create a Parser.

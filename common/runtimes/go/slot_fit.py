@@ -12,7 +12,7 @@ from findleaks.runtimes.go.type_table import TypeNames
 
 
 class SlotFit:
-    """`has_headers`: since Go 1.22."""
+    """`has_headers`: whether large slots begin with the type of the object (since Go 1.22)."""
 
     def __init__(self, names: TypeNames, spans: ObjectSpans, has_headers: bool) -> None:
         self._names, self._spans, self._has_headers = names, spans, has_headers

@@ -113,8 +113,8 @@ def _find_free_slots(objects: HeapObjects, graph: GoGraph) -> Iterator[Finding]:
     most = max(slots, key=lambda one: one * (slots[one] - taken.get(one, 0)))
     resident = _count_resident(objects, free)
     title = f"Not a leak: {size(free)} of Go's heap are free slots between objects. Go can only use them for objects of the same size."
-    cause = f"Objects take {size(used)} of {size(whole)} in spans. Most free slots have {number(most)} B: {number(taken.get(most, 0))} of "
-    cause += f"{number(slots[most])} slots contain objects."
+    cause = f"Objects take {size(used)} of {size(whole)} in spans. Slots of {number(most)} B have the most free memory: "
+    cause += f"{number(taken.get(most, 0))} of {number(slots[most])} slots contain objects."
     names = _name_objects(objects, graph, most)
     cause += f" These are {some(names, _MOST_TYPES)}." if names else ""
     remedies = (

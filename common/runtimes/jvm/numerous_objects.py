@@ -67,7 +67,8 @@ def find_numerous_objects(graph: JavaGraph, types: Sequence[Type]) -> Iterator[F
     count = format_count(named[best].objects, "object")
     title = f"In use, not leaked: {count} of {shorten(best)} retain{'s' if named[best].objects == 1 else ''} {size(totals.bytes)}, "
     title += f"{100 * totals.bytes // live} % of the bytes of all live objects of the JVM."
-    cause = f"One of them is reached by {shorten(graph.describe_example(address), 400)}."
+    it = "It" if named[best].objects == 1 else "One of them"
+    cause = f"{it} is reached by {shorten(graph.describe_example(address), 400)}."
     others = sorted((name for name in many if name in retained and name != best), key=lambda name: (-retained[name].bytes, name))
     listed = [f"{number(many[name].objects)} {shorten(name)}" for name in others]
     cause += f" Other classes with many objects: {some(listed, _TYPES)}." if listed else ""

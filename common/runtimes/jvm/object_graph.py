@@ -247,7 +247,7 @@ class JavaGraph(ObjectGraph):
 
     def describe_holder(self, index: int) -> str:
         path = self.path(index)
-        if variable := describe_static_holder(self, path):
+        if variable := describe_static_holder(self, path, self.static_references):
             return variable
         thread = self.text_field(path[0], "name") if path and self._is_thread(path[0]) else ""
         entry = next((one for one in path if self.type_of(one) == _ENTRY), -1)

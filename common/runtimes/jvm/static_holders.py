@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from findleaks.formatting import join_words, number
-
-if TYPE_CHECKING:
-    from findleaks.runtimes.jvm.object_graph import JavaGraph
+from findleaks.runtimes.object_graph import ObjectGraph
 
 _CLASS = "java.lang.Class of "  # the beginning of the types of objects with static variables
 _MOST_REFERRERS = 1 << 12  # objects that are searched for static variables
 _NAMED = 3  # variables that a phrase names
 
 
-def describe_static_holder(graph: JavaGraph, path: Sequence[int]) -> str:
-    """Return a phrase for the static variable at which a path goes on, or for the object to which
-    several variables refer, because none of them alone retains it. Return "" if the path contains
-    no static variable."""
+def describe_static_holder(graph: ObjectGraph, path: Sequence[int], statics: Callable[[int], Iterable[tuple[str, int]]]) -> str:
+    """Return a phrase for the static variable in a path. If several static variables refer to the
+    same object, none of them alone retains it: the phrase names the object by up to three of them.
+    Return "" if the path contains no static variable. `statics`: see JavaGraph.static_references.
+    """
     links = ((one, following) for one, following in zip(path, path[1:]) if graph.type_of(one).startswith(_CLASS))
-    named = ((name, value) for one, following in links for name, value in graph.static_references(one) if value == following)
+    named = ((name, value) for one, following in links for name, value in statics(one) if value == following)
     name, value = next(named, ("", -1))
     if not name:
         return ""
     owners = (
         one for one in islice(graph.referrers(value), _MOST_REFERRERS) if graph.type_of(one).startswith(_CLASS) and graph.is_live(one)
     )
-    others = sorted({each for one in owners for each, found in graph.static_references(one) if found == value} - {name})
+    others = sorted({each for one in owners for each, found in statics(one) if found == value} - {name})
     if not others:
         return f"static variable {name}"
     shown = [name, *others[: _NAMED - 1]]

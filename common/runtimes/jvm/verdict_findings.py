@@ -131,8 +131,8 @@ def _find_virtual_threads(graph: JavaGraph, types: Sequence[Type]) -> Iterator[F
 
 def _describe_example(graph: JavaGraph, types: Sequence[Type], retainer: int) -> str:
     """Return a sentence with the path from the object at `retainer` to an object of the largest
-    type; "" if no path to such an object is known that contains the retainer. If all its classes
-    are those of the JDK, another sentence names a class of the program, such as the task of a
+    type; "" if no path to such an object is known that contains the retainer. If the path has only
+    classes of the JDK, another sentence names a class of the program, such as the task of a
     FutureTask."""
     largest = max(types, key=lambda one: (one.bytes, one.name))
     example = graph.example(largest.name)

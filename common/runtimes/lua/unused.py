@@ -45,12 +45,12 @@ EXCLUSIONS: Sequence[Exclusion] = (
     Exclusion(0),
     Exclusion(EVERY_WORD),
     Exclusion(3 | 1 << 6),  # a table: the next object, the type, and gclist
-    Exclusion(3 | 1 << 2),  # a function: the same
+    Exclusion(3 | 1 << 2),  # a function: the next object, the type, and gclist
     Exclusion(3),
     Exclusion(3 | 1 << 8 | 1 << 14),  # a prototype of 5.2: also the last closure, and gclist
-    Exclusion(3 | 1 << 12 | 1 << 14),  # a prototype of 5.3: the same
-    # A thread of 5.1, of 5.2, and since 5.3: the same, and global_State. Since 5.3, the extra space
-    # precedes the object, and twups follows gclist.
+    Exclusion(3 | 1 << 12 | 1 << 14),  # a prototype of 5.3: also the last closure, and gclist
+    # A thread of 5.1, of 5.2, and since 5.3: the next object, the type, global_State, and gclist.
+    # Since 5.3, the extra space precedes the object, and twups follows gclist.
     Exclusion(3 | 1 << 4 | 1 << 20),
     Exclusion(3 | 1 << 3 | 1 << 13),
     Exclusion(3 << 1 | 1 << 4 | 3 << 10),
@@ -58,9 +58,10 @@ EXCLUSIONS: Sequence[Exclusion] = (
     Exclusion(3 | 1 << 13),  # a prototype of 5.1: gclist
 )
 """Words of objects that do not count as references. The address of the next object does not count,
-because it belongs to a list of all objects. Stale bytes follow the type, so the word of a function
-may be 0x7f215e011006. `gclist` lists objects that the collector must still follow, and is stale
-afterwards. From a global_State, all objects can be reached; its block is a root."""
+because it belongs to a list of all objects. The word with the type also contains stale bytes, and
+may look like an address, such as 0x7f215e011006. `gclist` lists objects that the collector must
+still follow, and is stale afterwards. From a global_State, all objects can be reached; its block is
+a root."""
 THREAD_PATTERNS = {"5.1": 7, "5.2": 8, "5.3": 9, "5.4": 9}
 PROTOTYPE_PATTERNS = {"5.1": 11, "5.2": 5, "5.3": 6, "5.4": 10}
 

@@ -31,7 +31,8 @@ def find_mapped_buffers(graph: Optional[V8Graph], mapped: Sequence[Range]) -> It
 
     example = find_buffer(graph, [one.start for one in mapped]) if graph is not None else None
     path = graph.describe_example(example) if graph is not None and example is not None else ""
-    title = f"{format_count(len(mapped), 'ArrayBuffer')} of Node, such as memory of WebAssembly, have {size(total)} outside the heaps."
-    cause = f"One of them is reached by {shorten(path, 400)}." if path else ""
+    verb, it = ("has", "It") if len(mapped) == 1 else ("have", "One of them")
+    title = f"{format_count(len(mapped), 'ArrayBuffer')} of Node, such as memory of WebAssembly, {verb} {size(total)} outside the heaps."
+    cause = f"{it} is reached by {shorten(path, 400)}." if path else ""
     commands = (*((f"path {example:#x}",) if example is not None else ()), "runtime --only node")
     yield Finding("mapped-array-buffers", total, title, cause, (_REMEDY,), commands, {"bytes": total, "buffers": len(mapped)})

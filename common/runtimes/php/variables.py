@@ -81,7 +81,7 @@ class Names:
         what = self._objects.names[self._objects.numbers[number]]
         if self._internal.is_array_object(number) and not inside:
             found = self._variable(name, self._blocks.address(index), True)
-            # The object refers to the array, and only this refers to the elements.
+            # The object refers to the array, and only the array refers to the elements.
             return found._replace(address=place, value=value, table=found.value, what=what) if found is not None else None
         one = self._internal.collection(number)
         return Variable(name, place, value, one.storage, what, one.length, "elements") if one is not None else None

@@ -36,6 +36,7 @@ SLACK = 40  # bytes by which a new block may exceed the requested size
 LARGE, PAGES = 1 << 17, 1 << 14  # least bytes of a large block, and by how many it may exceed it
 STRING, REFERENCE, OTHER = "string", "reference", "(other names)"
 TRACKER = "null_context"  # name of the chunk that lists all chunks without a parent
+INSIDE = -1  # instead of the index of a block: a chunk inside a pool
 UNNAMED = "UNNAMED"  # printed by talloc_report for a chunk without a name
 POOL_OF = "pool of"  # a pool without a name has the name of its first chunk
 MOST_NAMES, LONGEST = 1 << 16, 64
@@ -112,22 +113,23 @@ class Talloc(Runtime):
             text = OTHER if is_full else self._memory.c_string(chunk.name, LONGEST).decode("utf-8", "replace")
             self._texts[chunk.name] = text or UNNAMED
         text = self._texts[chunk.name]
-        return self._pool_label(chunk) if text == UNNAMED else text
+        return self._pool_label(chunk) if text == UNNAMED and chunk.block != INSIDE else text
 
     def _pool_label(self, chunk: Chunk) -> str:
-        """Return the label of a chunk without a name. A pool is labelled with its first chunk."""
+        """Return the label of a chunk without a name. A pool is labelled after its first chunk."""
         blocks = self._directory.blocks
         if blocks.address(chunk.block) == chunk.address or blocks.find(chunk.address) != chunk.block:
             return UNNAMED
         data = self._memory.read(chunk.address + HEADER, struct.calcsize(FORM))
         flags, _, _, _, name, size = struct.unpack(self._target.arch.word_format[0] + FORM, data) if data else (FREED, 0, 0, 0, 0, 0)
         inside = flags & (FREED | IN_POOL) == IN_POOL and name and 2 * HEADER + size <= blocks.size(chunk.block)
-        # A pool inside a pool is not examined further: its chunk is passed with another block.
-        return f"{POOL_OF} {self._label(Chunk(chunk.block + 1, chunk.address + HEADER, name, size, 0, 0, 0))}" if inside else UNNAMED
+        # A pool inside a pool is not examined further.
+        return f"{POOL_OF} {self._label(Chunk(INSIDE, chunk.address + HEADER, name, size, 0, 0, 0))}" if inside else UNNAMED
 
     @cached_property
     def _labels(self) -> Sequence[str]:
-        """The name of each chunk. If many names differ only in numbers, they are one name."""
+        """The name of each chunk. Names that differ only in numbers are merged if there are
+        many."""
         labels = [self._label(chunk) for chunk in self.chunks]
         names = dict.fromkeys(labels)
         forms = {name: _NUMBER.sub("#", name) for name in names} if len(names) >= MANY_ALIKE else {}
