@@ -96,7 +96,7 @@ def _search(session: Session, low: int, high: int) -> list[tuple[int, int]]:
     address. `high` is not mapped. The search ends after the second word, or if the words are keys,
     after the first one that is not, or after _MOST + 1 words."""
     target = session.target
-    # A pointer to mapped memory before the address has nothing to do with it.
+    # Another mapping may end below the address. Pointers to that mapping are not searched.
     low = max([low, *(region.end for region in target.regions() if region.end <= high)])
     stacks = [Range(region.start, region.end) for region in target.regions() if region.name.startswith("[stack")]
     # A thread may use another stack, such as that of a coroutine.
