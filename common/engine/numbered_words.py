@@ -7,8 +7,13 @@ from array import array
 NO_NUMBER = 0xFFFFFFFF
 """Stands for the number of a word that is not known."""
 
-_HASH, _MASK = 0x9E3779B97F4A7C15, (1 << 64) - 1
+_HASH, _MASK = 0x9E3779B97F4A7C15, (1 << 64) - 1  # 2**64 divided by the golden ratio
 _FEWEST = 1024  # places of the smallest table
+
+
+def hash_word(word: int) -> int:
+    """Return a number of 64 bits whose upper bits depend on all bits of the word."""
+    return word * _HASH & _MASK
 
 
 class NumberedWords:
@@ -46,7 +51,7 @@ class NumberedWords:
 
     def _place(self, word: int) -> int:
         mask = len(self.keys) - 1
-        at = (word * _HASH & _MASK) >> (64 - mask.bit_length())
+        at = hash_word(word) >> (64 - mask.bit_length())
         while self.keys[at] and self.keys[at] != word:
             at = (at + 1) & mask
         return at

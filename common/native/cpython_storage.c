@@ -234,8 +234,8 @@ static uint64_t after_children(const uint8_t *buffer, uint64_t start, uint64_t l
 
 /* Record the claims of the objects in the piece. `kinds` has a byte for each type, with the bits
  * HAS_ITEMS, HAS_VALUES, HAS_TAGGED, IS_DEQUE, HAS_SPARE, HAS_KEYS, HAS_SHARED and IS_SET.
- * `buffers` has BUFFERS numbers for each type; see claim_buffer. 0: no buffer. For `found`,
- * `offsets` and `shift`, see fl_objects. An object that is only partly in the piece claims
+ * `buffers` has BUFFERS numbers for each type, 0 for no buffer; see claim_buffer. `found`,
+ * `offsets` and `shift` are those of fl_objects. An object that is only partly in the piece claims
  * nothing. */
 API void fl_claim_storage(const blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, const uint8_t *kinds,
                           const uint32_t *buffers, uint64_t shift, uint32_t *claims) {

@@ -139,10 +139,15 @@ static bool is_source(candidate *c) {
     return room_at(c, word_at_offset(c, 88)) >= 16 && (!next || room_at(c, next) >= SOURCE_BYTES);
 }
 
+/* Return the number of notifiers of a GClosure whose first 32 bits are `head`. */
+static uint32_t count_notifiers(uint32_t head) {
+    return (head >> 16 & 1) * 2 + (head >> 17 & 3) + (head >> 19 & 0xFF);
+}
+
 /* The GClosure is at offset 32. Its first word has the numbers of references and of notifiers. */
 static bool is_closure(candidate *c) {
     uint64_t meta = word_at_offset(c, 0), list = word_at_offset(c, 24), notifiers = word_at_offset(c, 56);
-    uint32_t head = half_at(c, 32), count = (head >> 16 & 1) * 2 + (head >> 17 & 3) + (head >> 19 & 0xFF);
+    uint32_t head = half_at(c, 32), count = count_notifiers(head);
     c->first = word_at_offset(c, 40);
     c->second = list ? list : meta;
     if (!(head & 0x7FFF) || !is_code(c, c->first) || !may_be_code(c, meta) || !may_be_code(c, list) || !may_be_code(c, word_at_offset(c, 16)))
@@ -153,7 +158,7 @@ static bool is_closure(candidate *c) {
 /* A GCClosure that was not connected to a signal has no marshallers. It has notifiers if it frees
  * its data or watches an object. */
 static bool is_plain_closure(candidate *c) {
-    uint32_t head = half_at(c, 32), count = (head >> 16 & 1) * 2 + (head >> 17 & 3) + (head >> 19 & 0xFF);
+    uint32_t head = half_at(c, 32), count = count_notifiers(head);
     c->first = word_at_offset(c, 56);
     c->second = word_at_offset(c, 48);
     for (unsigned at = 0; at < 48; at += 8)

@@ -121,7 +121,7 @@ static bool has_elements(matching *m, const option *one, uint64_t start, uint64_
 }
 
 /* Return whether a block is an array. `used`: the bytes that are in use. If this is the whole block
- * of `size` bytes, the last elements may have former content: those for which the smallest request
+ * of `size` bytes, the last elements may contain stale words: those for which the smallest request
  * has no room. */
 static bool is_array(matching *m, const option *one, uint64_t start, uint64_t used, uint64_t size) {
     uint64_t stride = stride_of(m->s, one->claim & LAYOUT_MASK);

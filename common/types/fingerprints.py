@@ -64,7 +64,7 @@ class _Model:
         that are discriminants. Their values are zero or small.
         `is_vague`: whether the type says little about its words, as char *[] does. If so, each word
         of a block must have a sort that the same word of a witness has. `own`: the number of
-        words of the type. Words after the type, up to the end of the block, have former content."""
+        words of the type. Words after the type, up to the end of the block, contain stale words."""
         self.blocks, self._is_vague, self._own = 0, is_vague, own
         self.fold, self._pointers, self._links, self._tags = fold, pointers, links, tags
         self.classes: list[Counter[int]] = [Counter() for _ in range(WORDS)]

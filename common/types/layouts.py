@@ -328,7 +328,7 @@ class _Walk:
             if tag is not None and offset == tag.offset and only is not None and only.sort in (Sort.POINTER, Sort.TRAIT_OBJECT):
                 self._refer(at + offset, only._replace(used=only.used | ReferenceFlag.OPTIONAL))
             elif references:
-                # If the current variant does not have this word, the word has its former content.
+                # If the current variant does not have this word, the word is stale.
                 is_unset = tag is not None and len(words) < len(members)
                 is_object = any(reference.sort == Sort.TRAIT_OBJECT for _, reference in references)
                 every = {one for _, reference in references for one in reference.pointees}

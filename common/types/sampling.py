@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
+from findleaks.engine.numbered_words import hash_word
 from findleaks.engine.type_spread import MOST_POINTERS, Pointers
 
 SAMPLE = 96  # Maximum number of blocks that are compared with all candidates.
@@ -37,9 +38,5 @@ def _merge_rows(earlier: array[int], later: array[int]) -> array[int]:
     """Return owner, place and block of both lists of pointers, with at most MOST_POINTERS of them.
     If there are more, the choice depends on hashes of their places."""
     rows = {some[at + 1]: some[at : at + 3] for some in (earlier, later) for at in range(0, len(some), 3)}
-    places = sorted(rows, key=_hash_place)[:MOST_POINTERS] if len(rows) > MOST_POINTERS else rows
+    places = sorted(rows, key=hash_word)[:MOST_POINTERS] if len(rows) > MOST_POINTERS else rows
     return array("Q", [word for place in places for word in rows[place]])
-
-
-def _hash_place(place: int) -> int:
-    return place * 0x9E3779B97F4A7C15 & (1 << 64) - 1

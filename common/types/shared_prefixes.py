@@ -56,7 +56,7 @@ def _plain_structs(table: TypeTable) -> Iterator[int]:
         count = first[number + 1] - first[number]
         if kind != Kind.STRUCT or not names[number] or not sizes[number] or count < LEAST_MEMBERS:
             continue
-        # A table that was loaded from the cache has memoryviews, which cannot count.
+        # A table that was loaded from the cache has memoryviews, which have no method count().
         members = bytes(kinds[first[number] : first[number + 1]])
         if members.count(FieldKind.MEMBER) == count and "::" not in table.text(names[number]):
             yield number

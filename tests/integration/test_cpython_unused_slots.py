@@ -26,35 +26,36 @@ SHARED_SPARE = {version: {"__main__.DequeEnd", "__main__.DequeStart", "__main__.
 VERSIONS = mark_matrix_except([version for version in PYTHONS if version != "3.13t"], "3.11")
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_unused_slots_are_no_references(version: str, tmp_path: Path) -> None:
+def count_leaked(version: str, program: str, count: int, tmp_path: Path) -> tuple[dict[str, int], Counter[str]]:
+    """Run a program, and return the leaked objects by class: those that it prints, and those that are definitely lost in its core."""
     python = PYTHONS[version]()
-    program = str(truth.PROGRAMS / "python_unused_slots.py")
-    with cores.Running(python.command(program, str(COUNT)), tmp_path, python.environment()) as one:
-        truly = {name: int(count) for name, count in (line.split() for line in one.output.splitlines()[:-1])}
+    with cores.Running(python.command(str(truth.PROGRAMS / program), str(count)), tmp_path, python.environment()) as one:
+        truly = {name: int(number) for name, number in (line.split() for line in one.output.splitlines()[:-1])}
         found = json.loads(debuggers.findleaks("find", "--json", str(one.gcore())))
     definite = Counter[str]()  # objects of one class may be in several groups
     for group in found["groups"]:
-        definite[group["type"]] += group["blocks"] if group["kind"] == "definite" else 0
+        if group["kind"] == "definite":
+            definite[group["type"]] += group["blocks"]
+    return truly, definite
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_unused_slots_are_no_references(version: str, tmp_path: Path) -> None:
+    truly, definite = count_leaked(version, "python_unused_slots.py", COUNT, tmp_path)
     assert len(truly) == 30 and min(truly.values()) >= COUNT // 2
     for name, count in truly.items():
         if name not in SHARED_SPARE.get(version, ()):
             assert LEAST * count <= definite[name] <= count, name
-    assert {name for name, count in definite.items() if count} <= set(truly)
+    assert set(definite) <= set(truly)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_unused_words_of_buffers_are_no_references(version: str, tmp_path: Path) -> None:
     """The program writes the addresses of leaked objects to unused words of buffers."""
-    python = PYTHONS[version]()
-    program = str(truth.PROGRAMS / "python_unused_buffers.py")
-    with cores.Running(python.command(program, str(BUFFERS)), tmp_path, python.environment()) as one:
-        truly = {name: int(count) for name, count in (line.split() for line in one.output.splitlines()[:-1])}
-        found = json.loads(debuggers.findleaks("find", "--json", str(one.gcore())))
-    definite = {group["type"]: group["blocks"] for group in found["groups"] if group["kind"] == "definite"}
+    truly, definite = count_leaked(version, "python_unused_buffers.py", BUFFERS, tmp_path)
     assert len(truly) >= 12
     for name, count in truly.items():
-        assert LEAST * count <= definite.get(name, 0) <= count, name
+        assert LEAST * count <= definite[name] <= count, name
     assert set(definite) <= set(truly)
 
 

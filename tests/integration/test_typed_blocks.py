@@ -11,7 +11,7 @@ from pathlib import Path
 import commandline
 import libraries_cpp
 import pytest
-from typed_programs import COMPILERS, LIBCXX, PROGRAMS, Figures, check, measure
+from typed_programs import COMPILERS, LIBCXX, PROGRAMS, Figures, check, check_wrong, measure
 from variants import mark_matrix_except
 
 import cores
@@ -297,9 +297,7 @@ def test_flexible_nodes(units: int, flags: str, tmp_path: Path) -> None:
     text in a union, a few inferred types are wrong. No certain type is wrong."""
     figures = measure("typed_compiler.c", tmp_path, units, 1, *flags.split())
     check(figures)
-    every = figures.held + figures.leaked
-    assert every["sure wrong"] == 0, figures.wrong[:12]
-    assert every["inferred wrong"] <= 0.01 * sum(every.values()), figures.wrong[:12]
+    check_wrong(figures, 0.01)
 
 
 @pytest.mark.parametrize(
@@ -352,9 +350,7 @@ def test_kinds_of_objects(modules: int, flags: str, tmp_path: Path) -> None:
     struct."""
     figures = measure("typed_script.c", tmp_path, modules, 1, *flags.split())
     check(figures)
-    every = figures.held + figures.leaked
-    assert every["sure wrong"] == 0, figures.wrong[:12]
-    assert every["inferred wrong"] <= 0.01 * sum(every.values()), figures.wrong[:12]
+    check_wrong(figures, 0.01)
 
 
 @pytest.mark.matrix
@@ -382,8 +378,7 @@ def test_stale_variants(flags: str, tmp_path: Path) -> None:
     check(figures)
     every = figures.held + figures.leaked
     assert every["none"] <= 0.03 * sum(every.values()), every
-    assert every["sure wrong"] == 0, figures.wrong[:12]
-    assert every["inferred wrong"] <= 0.02 * sum(every.values()), figures.wrong[:12]
+    check_wrong(figures, 0.02)
 
 
 def test_unions(tmp_path: Path) -> None:

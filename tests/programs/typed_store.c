@@ -1,6 +1,6 @@
 /* A program that prints the true type of each of its blocks: a database with a script language. Objects begin with members that a macro
  * declares. Nodes of a B-tree have a union of pointers to nodes and void pointers. Arguments of timers are void pointers to structs that
- * are distinguished by a function, or refer to a variable. Memory has former content: it is not cleared, and some blocks are freed.
+ * are distinguished by a function, or refer to a variable. Blocks contain stale words: memory is not cleared, and some blocks are freed.
  *
  *   typed_store RECORDS SEED */
 #include <stddef.h>

@@ -72,6 +72,13 @@ def measure(source: str, folder: Path, blocks: int, seed: int, *flags: str, comm
     return figures
 
 
+def check_wrong(figures: Figures, most: float) -> None:
+    """Check that no certain type is wrong, and at most this fraction of the blocks has a wrong inferred type."""
+    every = figures.held + figures.leaked
+    assert every["sure wrong"] == 0, figures.wrong[:12]
+    assert every["inferred wrong"] <= most * sum(every.values()), figures.wrong[:12]
+
+
 def check(figures: Figures) -> None:
     shown = f"{figures.held} {figures.leaked}\n" + "\n".join(figures.wrong[:12])
     sure = figures.held["sure right"] + figures.leaked["sure right"]

@@ -72,7 +72,7 @@ def test_zgc_with_generations() -> None:
 
 @pytest.mark.parametrize("good", [1, 2, 4])
 def test_zgc_without_generations(good: int) -> None:
-    """The heap is mapped three times. One mapping is the heap, and the others are not additional memory."""
+    """The heap is mapped three times. Only one of the mappings counts as memory."""
     found = heaps(zgc(good=good << 42), VIEW, 2 * VIEW, 4 * VIEW)
     assert found["Java heap"].ranges == [(good * VIEW, good * VIEW + MIB)]
     others = [one * VIEW for one in (1, 2, 4) if one != good]

@@ -59,7 +59,7 @@ def test_many_structs_with_the_same_members() -> None:
 
 
 def test_structs_that_grow_by_one_member() -> None:
-    """Each struct begins with all smaller ones."""
+    """Each struct begins with the members of all smaller structs."""
     embedding = Embedding(make_table([("kind", "next", *("size",) * at) for at in range(MANY)]))
     assert embedding.places(1)[0] == [1, *range(2, MANY + 1)]
     assert embedding.places(MANY - 1)[0] == [MANY - 1, MANY]

@@ -1,5 +1,5 @@
-"""Find headers whose PREV_INUSE bit contradicts the chunk before: the bit is clear, so that chunk
-is free, but its copy of its size is wrong.
+"""Find headers that contradict the chunk before them. Their PREV_INUSE bit is clear, which means
+that the chunk before is free, but the copy of the size at the end of that chunk is wrong.
 
 A string that ends one byte past its block has this effect, because its final 0 clears the lowest
 byte of the next size word, which contains PREV_INUSE. malloc.c clears the bit and writes the copy

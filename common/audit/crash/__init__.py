@@ -150,9 +150,10 @@ def read_crash(session: Session) -> Optional[Crash]:
     freed = find_freed_object(session, thread.registers, address, origin) if handled is None and address is not None else None
     is_access = first.number in (signal.SIGSEGV, signal.SIGBUS) and not (is_jump or is_below or is_past) and freed is None
     source = describe_source(session, tracer, frames, origin)
-    is_unknown = (is_access or is_jump) and released is None and not words.is_language_error and (source is None or bool(source.local_of))
     # A handler of the signal may have copied the registers.
-    is_unknown = is_unknown and handled is None and not (first.is_repeated or first.is_sent_again)
+    is_first = handled is None and not (first.is_repeated or first.is_sent_again)
+    has_cause = released is not None or words.is_language_error or (source is not None and not source.local_of)
+    is_unknown = (is_access or is_jump) and is_first and not has_cause
     damages = _damages(session) if not words.is_language_error else []
     return Crash(
         signal=signal_name(first.number),

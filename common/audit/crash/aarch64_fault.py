@@ -274,8 +274,8 @@ class _Code:
         return None if self._may_write(last + 1) else self._memory.word(address)
 
     def _read_copy(self, start: int, end: int, register: int) -> Optional[int]:
-        """Return the value of a register from another one to which instructions in [start, end)
-        copy it. They do not change the register."""
+        """Return the value of a register that an instruction in [start, end) copied to another
+        register whose value is known. These instructions do not change the first register."""
         for index in range(start, end):
             one = self.steps[index][1]
             copy = one.kills.bit_length() - 1
@@ -292,7 +292,7 @@ class _Code:
 
     def _sum_added(self, at: int, register: int) -> Optional[int]:
         """Return what the instructions from `at` on, without the last one, add to a register; None
-        if they change it otherwise."""
+        if they change it in another way."""
         added = 0
         for insn, one in self.steps[at:-1]:
             if register == _SP and self._moves_stack(insn):

@@ -30,7 +30,7 @@ class _Follower:
         self._tracer, self._level, self._code, self._may_be_pointer = tracer, level, code, may_be_pointer
 
     def follow(self, at: int, register: int, depth: int) -> bool:
-        """See is_difference_of_numbers, for the value before instruction `at`."""
+        """Like is_difference_of_numbers, for the value before instruction `at`."""
         steps = self._code.steps
         last = next((index for index in range(at - 1, -1, -1) if steps[index].changed & 1 << register), None)
         if last is None or not depth:

@@ -19,7 +19,7 @@ from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.audit.crash.fault import Fault
-from findleaks.audit.crash.pointer_source import WIDEST, Place, describe_block, describe_place, text_around
+from findleaks.audit.crash.pointer_source import WIDEST, Place, describe_in_block, describe_place, is_in_hint, text_around
 from findleaks.audit.foreign_words import in_c_library
 from findleaks.engine.terms import State
 from findleaks.formatting import format_count, number, shorten
@@ -96,7 +96,7 @@ def _search(session: Session, low: int, high: int) -> list[tuple[int, int]]:
     address. `high` is not mapped. The search ends after the second word, or if the words are keys,
     after the first one that is not, or after _MOST + 1 words."""
     target = session.target
-    # A pointer to mapped memory before the address has nothing to do with it.
+    # Another mapping may end below the address. Pointers to that mapping are not searched.
     low = max([low, *(region.end for region in target.regions() if region.end <= high)])
     stacks = [Range(region.start, region.end) for region in target.regions() if region.name.startswith("[stack")]
     # A thread may use another stack, such as that of a coroutine.
@@ -140,12 +140,9 @@ def describe_equal_words(found: EqualWords) -> str:
         return f"This value is the number that glibc writes into blocks when they are freed: {count}. {cause}"
     place = found.place
     value = f"a value {number(found.distance)} less than this address" if found.distance else "this value"
-    where = shorten(place.phrase, WIDEST)
-    if place.block is not None:
-        member = f"{shorten(place.member)}, at " if place.member else ""
-        where = f"{member}offset {number(place.address - place.block.address)} of {describe_block(place.block)}"
+    where = describe_in_block(place, place.block) if place.block is not None else shorten(place.phrase, WIDEST)
     sentences = [f"Outside of stacks, only one word has {value}: {where}."]
-    if found.text and not (place.block is not None and found.text.startswith(place.block.hint.strip('"…') or "\n")):
+    if found.text and not is_in_hint(found.text, place):
         sentences.append(f'The memory there contains the text "{shorten(found.text, WIDEST)}".')
     return " ".join([*sentences, *([cause] if place.is_freed else [])])
 

@@ -42,8 +42,12 @@ def find_freed_object(session: Session, registers: Mapping[str, int], accessed: 
     `accessed`; None if there is none, or if it is not certain which block it is. `origin`: where
     the pointer was loaded from, if it is known."""
     memory, word = Memory(session.target), session.target.arch.word
-    candidates = [(name, value) for name, value in registers.items() if _is_written(session, value)]
-    for name, value in candidates:
+    names: dict[int, str] = {}  # the first register with each value
+    for name, value in registers.items():
+        names.setdefault(value, name)
+    for value, name in names.items():
+        if not _is_written(session, value):
+            continue
         for number, content in enumerate(memory.words(value, _WRITTEN) or ()):
             if content < session.target.arch.page or not 0 <= accessed - content < _FARTHEST:
                 continue

@@ -11,7 +11,7 @@ from findleaks.audit.address_info import STATES, BlockInfo, Describer
 from findleaks.audit.crash.value_origin import Origin, Tracer
 from findleaks.disasm.registers import ARGUMENTS
 from findleaks.engine.terms import State
-from findleaks.formatting import shorten, with_article
+from findleaks.formatting import number, shorten, with_article
 from findleaks.session import Session
 from findleaks.target.arch import AARCH64
 from findleaks.target.ranges import region_at
@@ -66,6 +66,17 @@ def describe_place(session: Session, address: int) -> Place:
 def describe_block(block: BlockInfo) -> str:
     """Return "a free 48-byte block, Order at 0x55d0c2a1b2a0"."""
     return f"{with_article(shorten(block.phrase(), WIDEST))} at {block.address:#x}"
+
+
+def describe_in_block(place: Place, block: BlockInfo) -> str:
+    """Return "Order.name, at offset 8 of a free 48-byte block, Order at 0x55d0c2a1b2a0"."""
+    member = f"{shorten(place.member)}, at " if place.member else ""
+    return f"{member}offset {number(place.address - block.address)} of {describe_block(block)}"
+
+
+def is_in_hint(text: str, place: Place) -> bool:
+    """Whether the description of the place's block contains the beginning of the text."""
+    return place.block is not None and text.startswith(place.block.hint.strip('"…') or "\n")
 
 
 def block_facts(block: Optional[BlockInfo]) -> Optional[dict[str, object]]:

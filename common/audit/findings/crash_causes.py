@@ -10,7 +10,16 @@ from findleaks.audit.crash.equal_words import describe_equal_words, equal_words_
 from findleaks.audit.crash.fault import FLOATS, Fault, register_name
 from findleaks.audit.crash.fortified import describe_check
 from findleaks.audit.crash.nearby_memory import describe_nearby_memory, nearby_facts
-from findleaks.audit.crash.pointer_source import WIDEST, Place, PointerSource, block_facts, describe_block, text_of_value
+from findleaks.audit.crash.pointer_source import (
+    WIDEST,
+    Place,
+    PointerSource,
+    block_facts,
+    describe_block,
+    describe_in_block,
+    is_in_hint,
+    text_of_value,
+)
 from findleaks.formatting import number, shorten, with_article
 from findleaks.target.base import Target
 from findleaks.target.ranges import region_at
@@ -157,8 +166,7 @@ def _describe_source(noun: str, source: PointerSource, text: str) -> list[str]:
     if source.local_of:
         return [f"{noun} is {more}{'a value in ' if more else 'in '}a local variable of {shorten(source.local_of, 200)}."]
     sentences = [f"{noun} {f'is {more}a value' if more else 'was'} loaded from {_phrase(place)}."]
-    is_shown = place.block is not None and text.startswith(place.block.hint.strip('"…') or "\n")
-    if text and not is_shown:
+    if text and not is_in_hint(text, place):
         sentences.append(_describe_text(text))
     if place.is_freed and not source.is_older:
         sentences.append("Probable cause: the block was used after it was freed.")
@@ -170,8 +178,7 @@ def _phrase(place: Place) -> str:
     block = place.block
     if block is None:
         return shorten(place.phrase if place.sort in ("module", "thread-local") else f"{place.address:#x} ({place.phrase})", WIDEST)
-    member = f"{shorten(place.member)}, at " if place.member else ""
-    return f"{member}offset {number(place.address - block.address)} of {describe_block(block)}"
+    return describe_in_block(place, block)
 
 
 def _describe_released(found: Crash, place: Place) -> list[str]:

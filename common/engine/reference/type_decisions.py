@@ -123,7 +123,7 @@ class Chooser:
 
     def _is_array(self, one: Option, used: int) -> bool:
         """Return whether the block is an array. `used`: the bytes that are in use. If this is the
-        whole block, the last elements may have former content: those for which the smallest request
+        whole block, the last elements may contain stale words: those for which the smallest request
         has no room."""
         groups = self._spread.layouts[one.claim & LAYOUT_MASK]
         if self._has_elements(one, used):

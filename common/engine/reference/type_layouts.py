@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from findleaks.engine.numbered_words import hash_word
 from findleaks.engine.type_spread import MOST_POINTERS
 
 
@@ -45,7 +46,7 @@ class Sample:
             self.rows = array("Q", [word for row in kept for word in row])
 
     def _is_dropped(self, place: int) -> bool:
-        return bool((place * 0x9E3779B97F4A7C15 & (1 << 64) - 1) >> 32 & self._mask)
+        return bool(hash_word(place) >> 32 & self._mask)
 
 
 class Roots(list[tuple[int, int, int]]):

@@ -5,11 +5,11 @@ An object has the following words. Objects of 3.9 to 3.11 have all of them; late
 those in brackets: count, type, length, hash, `state`, [wstr], utf8_length, utf8, [wstr_length],
 data. Only the low bytes of `state` are written. Its two low bits show whether a string is interned.
 
-The characters directly follow an object of `str` itself. If the bits `compact` and `ascii` are set,
-they begin at the word after `state` or wstr, and the object has no pointers, except that wstr may
-point to the same characters in another encoding. Otherwise they begin
-at `data`. In an object of a subclass that Python code defines, `data` points to the characters,
-which are in a block of their own.
+The characters of an object of `str` itself are in the object. If the bits `compact` and `ascii` are
+set, they begin at the word after `state` or wstr. Such an object has no pointers, unless wstr is
+set, which then points to a copy in another encoding. Otherwise the characters begin at `data`. In
+an object of a subclass that Python code defines, `data` points to the characters, which are in a
+block of their own.
 
 Source: Include/cpython/unicodeobject.h (PyASCIIObject, PyCompactUnicodeObject, PyUnicodeObject) of
 CPython 3.9 to 3.14."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Optional
 
-from findleaks.allocators.bulk import read_scattered
+from findleaks.allocators.bulk import read_words
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.runtimes.go.engine import NONE
@@ -40,7 +40,7 @@ def find_sent_objects(
     pairs = list(waits)[:_MOST_SENT]
     fields = [[one + (offset or 0) for _, one in pairs] for offset in places]
     fields += [[one + elem + at for one, _ in pairs] for at in (0, _WORD)]
-    for senders, receivers, type_, first, second in zip(*(_words_at(memory, engine, one) for one in fields)):
+    for senders, receivers, type_, first, second in zip(*(read_words(memory.target, engine, one) for one in fields)):
         if type_ not in known:
             known[type_] = types.at(type_)
         one = known[type_]
@@ -52,10 +52,6 @@ def find_sent_objects(
             value = _target(memory, types, names, one, words, at) if word else NONE
             if value != NONE:
                 yield word, value
-
-
-def _words_at(memory: Memory, engine: Engine, addresses: list[int]) -> Iterable[int]:
-    return memory.arch.words(read_scattered(memory.target, engine, addresses, _WORD)[0])
 
 
 def _target(memory: Memory, types: Types, names: TypeNames, one: Type, words: tuple[int, ...], at: int) -> int:

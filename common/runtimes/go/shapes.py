@@ -19,7 +19,7 @@ from itertools import chain, islice
 from typing import Optional
 
 from findleaks.allocators.base import size_at
-from findleaks.allocators.bulk import read_records, read_scattered
+from findleaks.allocators.bulk import read_records, read_words
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import NO_BLOCK
@@ -131,7 +131,7 @@ class ShapeReader:
 
     def _words_at(self, addresses: Sequence[int]) -> Sequence[int]:
         """Return the words at these addresses; 0 for those that are unreadable."""
-        return self._memory.arch.words(read_scattered(self._memory.target, self._engine, addresses, 8)[0])
+        return read_words(self._memory.target, self._engine, addresses)
 
     def _channel_values(self) -> dict[int, int]:
         """Return the type values of channels, by the address of the type of their elements."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 
-from findleaks.allocators.bulk import read_scattered
+from findleaks.allocators.bulk import read_words
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.runtimes.go.span_table import ObjectSpans
@@ -39,7 +39,7 @@ def find_special_objects(
 ) -> Iterator[tuple[int, int]]:
     """Yield the address and the type value of each such object. `code`: Go's code, sorted."""
     columns = [array("Q", records.words[at::FURTHER]) for at in range(2)]
-    firsts, seconds = (memory.arch.words(read_scattered(memory.target, engine, column, 8)[0]) for column in columns)
+    firsts, seconds = (read_words(memory.target, engine, column) for column in columns)
     argument = None
     for (start, _, words), first, second in zip(records, firsts, seconds):
         if first >= start:

@@ -16,13 +16,12 @@ from collections.abc import Iterator, Sequence
 
 from findleaks.allocators.bulk import read_records
 from findleaks.engine.contract import Blocks, Engine
-from findleaks.runtimes.jvm.tables import Tables
+from findleaks.runtimes.jvm.tables import NMT_HEADER, Tables
 from findleaks.target.interruptible import interruptible
 
 _SIZES = (1 << 10, 10 << 10, 32 << 10)  # of chunks, before the constant is subtracted
 _CONSTANTS = {4: (20, 24), 8: (40,)}  # by bytes of a word
 _SLACK = 64  # most bytes by which a block and the data of its chunk differ from the size
-_NMT = 16  # bytes of NMT's header
 _HEADERS = (2, 3)  # words of a chunk before its data; `_len` is the last one
 _READ = 5  # words of a block that are read
 _MOST = 1 << 18  # blocks of one size
@@ -51,7 +50,7 @@ def _list_chunks(tables: Tables, engine: Engine, blocks: Blocks, size: int) -> I
 def _is_chunk(blocks: Blocks, word: int, words: Sequence[int], usable: int, size: int) -> bool:
     """Return whether a block begins with a chunk of nearly `size` bytes. `words`: the first words
     of the block; `usable`: its size."""
-    for start in (0, _NMT):
+    for start in (0, NMT_HEADER):
         following, rest = words[start // word], words[start // word + 1 :]
         for length in (rest[header - 2] for header in _HEADERS if start + header * word <= _READ * word):
             if size - length in _CONSTANTS[word] and usable - _SLACK <= start + length < usable:

@@ -59,11 +59,11 @@ from findleaks.runtimes.jvm.interned_strings import list_string_words
 from findleaks.runtimes.jvm.jni_handles import handle_blocks, handles, released_handles, stale_handles
 from findleaks.runtimes.jvm.marking_stacks import unused_segments
 from findleaks.runtimes.jvm.object_monitors import idle_monitors
-from findleaks.runtimes.jvm.oop_storages import ALIGNED, HANDLES, NMT_HEADER, STORAGE_SIZES, read_storage_name
+from findleaks.runtimes.jvm.oop_storages import ALIGNED, HANDLES, STORAGE_SIZES, read_storage_name
 from findleaks.runtimes.jvm.references import BELOW, References
 from findleaks.runtimes.jvm.spaces import buffer_words, has_region_bounds, region_addresses, region_size
 from findleaks.runtimes.jvm.symbols import find_end_of_text
-from findleaks.runtimes.jvm.tables import Tables
+from findleaks.runtimes.jvm.tables import NMT_HEADER, Tables
 from findleaks.runtimes.jvm.thread_words import words_without_objects
 from findleaks.runtimes.jvm.threads import java_thread_stacks, java_threads
 from findleaks.runtimes.object_graph import ObjectWord

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from findleaks.allocators.bulk import read_records
 from findleaks.engine.contract import Blocks, Engine
-from findleaks.runtimes.jvm.tables import Tables
+from findleaks.runtimes.jvm.tables import NMT_HEADER, Tables
 from findleaks.target.interruptible import interruptible
 
 HANDLES = 64
@@ -21,7 +21,6 @@ STORAGE_SIZES = range(552, 1024)
 """Usable bytes of such a block of malloc."""
 ALIGNED = 64
 """Bytes to which the handles are aligned."""
-NMT_HEADER = 16
 _MOST_BLOCKS = 1 << 20  # blocks that are examined
 _SOME = 1 << 14  # blocks that are read together
 

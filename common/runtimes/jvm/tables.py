@@ -16,6 +16,10 @@ from findleaks.runtimes.jvm.vm_structs import VMStructs
 
 T = TypeVar("T")
 
+NMT_HEADER = 16
+"""Bytes that Native Memory Tracking puts before the content of a block of malloc, if it is on
+(MallocHeader; see tracked_blocks.py)."""
+
 
 class Tables(VMStructs):
     """The tables of the JVM (vm_structs.py), and a decoder for references to Java objects."""

@@ -172,8 +172,9 @@ def _list_largest(graph: JavaGraph, index: int) -> Iterator[int]:
     """Yield the largest object that an object retains and refers to, then the largest one that this
     object retains, and so on."""
     tree = graph.dominators
-    largest = next(iter(tree.children(index, 1)), None) if tree is not None else None
-    while tree is not None and largest is not None and graph.link(index, largest.block).address:
+    while tree is not None:
+        largest = next(iter(tree.children(index, 1)), None)
+        if largest is None or not graph.link(index, largest.block).address:
+            return
         index = largest.block
         yield index
-        largest = next(iter(tree.children(index, 1)), None)

@@ -44,8 +44,8 @@ def find_buffer(graph: V8Graph, addresses: Sequence[int]) -> Optional[int]:
 
 
 def list_main_size(blocks: Blocks, indices: array[int]) -> list[int]:
-    """Return the addresses of those blocks whose size has the most bytes. `indices` ("I"): blocks
-    with memory of ArrayBuffers."""
+    """Return the addresses of the blocks of one size: the size of which the blocks have the most
+    bytes in total. `indices` ("I"): blocks with memory of ArrayBuffers."""
     columns = blocks.columns_of(indices)
     counts = Counter(columns.size)
     wanted = max(counts, key=lambda size: size * counts[size], default=0)
