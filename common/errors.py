@@ -31,9 +31,11 @@ class UnreadableMemory(TargetError):
     region, or not in the core."""
 
     def __init__(self, address: int, size: int, why: str = "not in the target") -> None:
-        super().__init__(f"cannot read {size} bytes at {address:#x}: {why}")
-        self.address = address
-        self.size = size
+        super().__init__(address, size, why)
+        self.address, self.size, self._why = address, size, why
+
+    def __str__(self) -> str:  # formatted here, because most callers catch this error and go on
+        return printable(f"cannot read {self.size} bytes at {self.address:#x}: {self._why}", _LONGEST)
 
 
 class Interrupted(FindleaksError):

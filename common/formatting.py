@@ -90,9 +90,11 @@ def wrap(text: str, width: int) -> list[str]:
     Words are not divided, because addresses must stay whole. Words that are joined by NO_BREAK stay
     on one line. Other characters that are not printable are made `visible`, because textwrap would
     treat some of them as spaces."""
-    import textwrap  # loading findleaks into a debugger does not need this
-
     safe = text if text.isprintable() else NO_BREAK.join(visible(part) for part in text.split(NO_BREAK))
+    if len(safe) <= width:
+        return [safe.rstrip(" ")] if safe.strip(" ") else []
+    import textwrap  # only long sentences need this
+
     return textwrap.wrap(safe, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 

@@ -11,6 +11,7 @@ from findleaks.engine.terms import NO_BLOCK, NO_LABEL, State
 from findleaks.results.amounts import TypeSource
 from findleaks.session import Session
 from findleaks.session.known_types import known_types
+from findleaks.target.words import word_at
 from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def describe_block_type(session: Session, index: int) -> Optional[TypeOfBlock]:
         return TypeOfBlock(managed, "runtime", True)
     start, size = blocks.address(index), blocks.size(index)
     word = session.target.arch.word
-    first = session.target.arch.unpack(session.target.read(start, word))[0] if size >= word and start % word == 0 else 0
+    first = word_at(session.target, start) if size >= word and start % word == 0 else 0
     known = known_types(session)  # this sets session.types.embedded, on which is_class() depends
     is_class = bool(first) and session.types.is_class(first)
     found = known.of(index, size) if known is not None and not is_class else None

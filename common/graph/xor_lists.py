@@ -11,21 +11,22 @@ from __future__ import annotations
 import re
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
-from typing import Optional
 
 from findleaks.engine.contract import Blocks, Graph
 from findleaks.engine.disguises import Disguise, Form
 from findleaks.engine.terms import Kind, State
 from findleaks.graph.disguise_numbers import SHARE
 from findleaks.graph.disguises import LEAST, NOT_DISGUISED, DisguiseConvention, Disguised
+from findleaks.target.base import Target
+from findleaks.target.words import word_at, words_at
 from findleaks.value_classes import NamedTuple
 
 ENDS = 512  # leaked blocks that are examined as ends of lists: the first and the last ones
 HELD_ENDS = 128  # reachable blocks of each of MOST_SIZES sizes that are examined as ends
 MOST_SIZES = 4
-LARGEST = 1 << 16  # bytes of these blocks
+LARGEST = 1 << 16  # bytes of these blocks, and bytes of a node that are searched for its link
 # Numbers of blocks of one size among which reachable blocks are looked for: the larger number only
 # if there are too few among the first ones.
 MOST_BLOCKS = (1 << 10, 1 << 20)
@@ -34,24 +35,22 @@ STEPS = 200_000  # maximum number of nodes that are visited, which takes 2 s
 
 _LEADS = re.compile(b"\\x%02x" % Kind.DEFINITE)
 
-ReadWord = Callable[[int], Optional[int]]
-
 
 class _Node(NamedTuple):
     block: int  # index
     address: int
 
 
-def search_xor_lists(graph: Graph, blocks: Blocks, word: int, read: ReadWord) -> tuple[Disguised, array[int]]:
+def search_xor_lists(graph: Graph, blocks: Blocks, target: Target) -> tuple[Disguised, array[int]]:
     """Return the XOR lists among the leaked blocks of a classified graph, in the form of
-    `search_disguises`. `word` is the size of a pointer in bytes."""
+    `search_disguises`."""
     found: list[tuple[int, int, int]] = []  # source, target, address of the link
     reached: Counter[int] = Counter()
     steps, seen = STEPS, set[int]()
     for end in [*_ends(graph), *_held_ends(graph, blocks)]:
         if steps <= 0:
             break
-        nodes, offset = _list_from(graph, blocks, end, word, read, steps)
+        nodes, offset = _list_from(graph, blocks, target, end, steps)
         steps -= len(nodes)
         if not nodes or nodes[len(nodes) // 2].block in seen:
             continue  # a list has two ends
@@ -106,27 +105,25 @@ def _held_ends(graph: Graph, blocks: Blocks) -> Iterator[int]:
             yield from found
 
 
-def _list_from(graph: Graph, blocks: Blocks, end: int, word: int, read: ReadWord, most: int) -> tuple[list[_Node], int]:
+def _list_from(graph: Graph, blocks: Blocks, target: Target, end: int, most: int) -> tuple[list[_Node], int]:
     """Return the nodes of a list that begins at this end, and the offset of the link. Return no
     nodes if there is no list."""
     address, size = blocks.address(end), blocks.size(end)
     starts = {blocks.address(index): index for index, interior in graph.references(end) if not interior and blocks.size(index) == size}
-    for offset in range(0, size - word + 1 if starts else 0, word):
-        start = read(address + offset) or 0
+    for at, start in enumerate(words_at(target, address, min(size, LARGEST)) if starts else ()):
         if start in starts:
-            nodes = _walk(blocks, [_Node(end, address), _Node(starts[start], start)], offset, read, most)
+            nodes = _walk(blocks, target, [_Node(end, address), _Node(starts[start], start)], at * target.arch.word, most)
             if len(nodes) > 2:
-                return nodes, offset
+                return nodes, at * target.arch.word
     return [], 0
 
 
-def _walk(blocks: Blocks, nodes: list[_Node], offset: int, read: ReadWord, most: int) -> list[_Node]:
+def _walk(blocks: Blocks, target: Target, nodes: list[_Node], offset: int, most: int) -> list[_Node]:
     """Return `nodes`, the first two nodes of a list, and all nodes that follow."""
     seen = {node.block for node in nodes}
     size = blocks.size(nodes[0].block)
     while len(nodes) < most:
-        link = read(nodes[-1].address + offset) or 0
-        following = link ^ nodes[-2].address
+        following = word_at(target, nodes[-1].address + offset) ^ nodes[-2].address
         index, start, found_size, state = blocks.lookup(following) or (-1, 0, 0, State.FREE)
         if start != following or found_size != size or state != State.IN_USE or index in seen:
             break

@@ -108,6 +108,7 @@ def _iterate_segments(target: Target) -> Iterator[tuple[int, int]]:
     """Yield the address of each segment, and that of its block."""
     word = target.arch.word
     regions = target.regions()
+    low, high = (regions[0].start, regions[-1].end) if regions else (0, 0)
     starts = [region.start for region in regions]
     for inside in linker_ranges(target):
         left = _MOST
@@ -121,8 +122,8 @@ def _iterate_segments(target: Target) -> Iterator[tuple[int, int]]:
             left -= max(end - region.start, 0)
             for piece in nonzero_pieces(target, region.start, end):
                 if piece.address % word == 0:
-                    words = target.arch.unpack(bytes(piece.data))
-                    yield from ((one, start) for one in words if one and not one % (8 * word) and (start := _start(target, one)))
+                    words = [one for one in target.arch.unpack(bytes(piece.data)) if low <= one < high and not one % (8 * word)]
+                    yield from ((one, start) for one in words if (start := _start(target, one)))
 
 
 def _start(target: Target, segment: int) -> int:

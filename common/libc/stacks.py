@@ -183,7 +183,7 @@ def _candidates(target: Target, tcb: int) -> dict[int, Range]:
     return {
         index * target.arch.word + first: Range(start, start + size)
         for index, (start, size) in enumerate(zip(words, words[1:]))
-        if _may_be_stack(target, tcb, start, size)
+        if start <= tcb and _may_be_stack(target, tcb, start, size)
     }
 
 

@@ -215,10 +215,10 @@ INLINE void look_at_safe_linked(const strip *s, const uint32_t *high) {
 
 INLINE void look_at_words(const strip *s) {
     const disguises *d = s->d;
-    uint32_t high[STRIP / WORD];
-    for (unsigned at = 0; at < STRIP / WORD; at++)
+    uint32_t high[STRIP / WORD], some = 0; /* some: whether any form may match */
+    for (unsigned at = 0; at < STRIP / WORD; some |= bit(d->upper_bits, high[at++] >> 16))
         high[at] = WORD == 8 ? (uint32_t)(load(s->data + at * WORD) >> 32) : (uint32_t)load(s->data + at * WORD);
-    for (uint32_t number = 0; number < d->interval_count; number++) {
+    for (uint32_t number = 0; some && number < d->interval_count; number++) {
         const interval *i = &d->intervals[number];
         uint32_t low = (uint32_t)(WORD == 8 ? i->low >> 32 : i->low), any = 0;
         uint32_t span = (uint32_t)(WORD == 8 ? (i->low + i->span) >> 32 : i->low + i->span) - low;

@@ -10,6 +10,7 @@
 enum { TAGGED, UNALIGNED, SHIFTED_LEFT, SHIFTED_RIGHT, COMPRESSED, HALVES = 6, SIX_BYTES, BYTE_SWAPPED, MANGLED, RELATIVE, SAFE_LINKED, RELATIVE_32 };
 
 #define HIGH_SHIFT (WORD == 8 ? 32u : 16u) /* shift of the upper 16 bits of an address in a word */
+#define UPPER_SHIFT (WORD * 8 - 16) /* shift of the upper 16 bits of a word */
 #define MOST_FORMS 64u
 #define MOST_SEGMENTS 8u
 #define REACH 32 /* largest distance in bytes between the halves of a pointer; see HALVES */
@@ -46,6 +47,7 @@ typedef struct disguises {
     range segments[MOST_SEGMENTS];                   /* address ranges with leaked blocks */
     uint16_t high_low[MOST_SEGMENTS], high_span[MOST_SEGMENTS]; /* upper bits of addresses there */
     interval intervals[MOST_FORMS * MOST_SEGMENTS]; /* of aligned words */
+    uint64_t upper_bits[0x10000 / 64]; /* a bit for the upper 16 bits of each word in an interval */
     interval narrow[MOST_FORMS * MOST_SEGMENTS];    /* of aligned numbers of 32 bits */
     uint64_t mask;                                   /* bits that an address can have */
     /* by kind: the index of a form of this kind, or NONE. Used for kinds that have one form. */

@@ -4,9 +4,19 @@
 
 #include <stdlib.h>
 
-static void add_interval(interval *all, uint32_t *count, uint64_t low, uint64_t high, uint32_t number, uint32_t segment) {
+/* Add an interval of aligned words. */
+static void add_interval(disguises *d, uint64_t low, uint64_t high, uint32_t number, uint32_t segment) {
+    if (low > high)
+        return;
+    d->intervals[d->interval_count++] = (interval){low, high - low, number, segment};
+    for (uint64_t upper = low >> UPPER_SHIFT; upper <= high >> UPPER_SHIFT; upper++)
+        set_bit(d->upper_bits, (uint32_t)upper);
+}
+
+/* Add an interval of aligned numbers of 32 bits. */
+static void add_narrow(disguises *d, uint64_t low, uint64_t high, uint32_t number, uint32_t segment) {
     if (low <= high)
-        all[(*count)++] = (interval){low, high - low, number, segment};
+        d->narrow[d->narrow_count++] = (interval){low, high - low, number, segment};
 }
 
 /* All addresses of a segment have the same upper bits, and so have their mangled forms. The
@@ -17,7 +27,7 @@ static void add_mangled(disguises *d, uint32_t number, uint32_t segment) {
     while (varying < differing)
         varying = varying << 1 | 1;
     uint64_t low = ((start ^ f->base) & ~varying) << f->shift;
-    add_interval(d->intervals, &d->interval_count, low, low | varying << f->shift | ((UINT64_C(1) << f->shift) - 1), number, segment);
+    add_interval(d, low, low | varying << f->shift | ((UINT64_C(1) << f->shift) - 1), number, segment);
 }
 
 static void add_form(disguises *d, uint32_t number, uint32_t segment) {
@@ -27,12 +37,12 @@ static void add_form(disguises *d, uint32_t number, uint32_t segment) {
     if (f->kind == MANGLED)
         add_mangled(d, number, segment);
     else if (f->kind == SHIFTED_LEFT && high <= HIGHEST >> shift)
-        add_interval(d->intervals, &d->interval_count, low << shift, high << shift | ((UINT64_C(1) << shift) - 1), number, segment);
+        add_interval(d, low << shift, high << shift | ((UINT64_C(1) << shift) - 1), number, segment);
     else if (f->kind == SHIFTED_RIGHT)
-        add_interval(d->intervals, &d->interval_count, low >> shift, high >> shift, number, segment);
+        add_interval(d, low >> shift, high >> shift, number, segment);
     else if ((f->kind == COMPRESSED || f->kind == HALVES) && high > f->base) {
         uint64_t first = low > f->base ? (low - f->base) >> shift : 0, last = (high - f->base) >> shift;
-        add_interval(d->narrow, &d->narrow_count, first ? first : 1, last < UINT32_MAX ? last : UINT32_MAX, number, segment);
+        add_narrow(d, first ? first : 1, last < UINT32_MAX ? last : UINT32_MAX, number, segment);
     }
 }
 

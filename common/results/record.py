@@ -115,4 +115,6 @@ def plain(value: Any, address: bool = False) -> Any:
         return {key: plain(one, address) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(one, address) for one in value]
+    if isinstance(value, str):
+        return str.__str__(value)  # a member of an Enum
     return hex(value) if address and isinstance(value, int) else value

@@ -246,7 +246,7 @@ class ReferenceGraphs:
             mangled = [Form(Disguise.MANGLED, key, ROTATION)] if key else []
             found, references = search_disguises(graph, session.engine, session.directory.blocks, session, roots, mangled)
             if not references:
-                lists, references = search_xor_lists(graph, session.directory.blocks, session.target.arch.word, self._read_word)
+                lists, references = search_xor_lists(graph, session.directory.blocks, session.target)
                 found = lists if references else found
             if references:
                 before = lost_totals(graph)
@@ -332,9 +332,6 @@ class ReferenceGraphs:
             return int.from_bytes(target.read(address, length), target.arch.byteorder)
         except UnreadableMemory:
             return None
-
-    def _read_word(self, address: int) -> Optional[int]:
-        return self._read_number(address, self._session.target.arch.word)
 
     @cached_property
     def _heuristic_matcher(self) -> HeuristicMatcher:

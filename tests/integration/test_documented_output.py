@@ -161,7 +161,7 @@ def test_examples_in_gdb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert (tmp_path / "growth.html").exists()
 
 
-FUNCTIONS = {"node::MakeCallback", "napi_create_object", "deflateInit2_", "probed"}
+FUNCTIONS = {"EVP_MD_CTX_new", "node::MakeCallback", "napi_create_object", "deflateInit2_", "probed"}
 SHORTER = {"--for": "1", "--events": "20", "--every": "1"}
 """Values of options that make examples end soon."""
 NOT_THERE = ("no readable loaded file contains V8", "napi_open_handle_scope")

@@ -96,7 +96,7 @@ def test_how_a_thread_finds_its_isolate(both: tuple[Program, Program]) -> None:
     assert bool(key) == bool(arm_key)
     assert local == arm_local == (0 if key else 16)
     if key:
-        with pytest.raises(layout.Underivable, match="AArch64's thread-specific data"):
+        with pytest.raises(layout.Underivable, match=r"AArch64 .* thread-specific data"):
             layout.derive(both[1])
     else:
         assert layout.derive(both[1]).handles == 1022

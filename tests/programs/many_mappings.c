@@ -8,10 +8,10 @@
 #include <unistd.h>
 
 #define PAGE 4096u
-
+static char *area;
 int main(int count, char **words) {
     uintptr_t pages = count > 1 ? strtoul(words[1], NULL, 10) : 1000;
-    char *area = mmap(NULL, (pages + 2) * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    area = mmap(NULL, (pages + 2) * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     uintptr_t *hidden = calloc(pages, sizeof *hidden);
     if (area == MAP_FAILED || !hidden)
         return 1;

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define KEY 0x5a5a000000000000u  // XOR with this value hides an address
+#define KEY UINTPTR_MAX  // XOR with this value hides an address
 #define STACK (64 << 10)
 
 static uintptr_t *hidden;

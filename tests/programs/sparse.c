@@ -9,11 +9,11 @@
 
 #define PAGES 4000u
 
-static uintptr_t hidden[PAGES];
+static uintptr_t hidden[PAGES]; static char *area;
 
 int main(int count, char **words) {
     uintptr_t size = count > 1 ? strtoul(words[1], NULL, 10) : 1 << 30, step = size / PAGES / 4096 * 4096;
-    char *area = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    area = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (area == MAP_FAILED)
         return 1;
     madvise(area, size, MADV_NOHUGEPAGE);

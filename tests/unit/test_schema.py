@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator, ValidationError
 
 from findleaks.escaping import json_line
 from findleaks.results.addresses import Block
-from findleaks.results.record import Record, json_fields
+from findleaks.results.record import Record, json_fields, plain
 from findleaks.results.share_sort import ShareSort
 from findleaks.results.sites import StackFrame
 from findleaks.results.verdict import ShareWord
@@ -100,3 +100,4 @@ def test_results_are_frozen() -> None:
 def test_sorts_of_shares_are_those_of_the_schema() -> None:
     """The enumeration and the JSON schema have the same words, in the same order."""
     assert [one.value for one in ShareSort] == list(get_args(ShareWord))
+    assert {type(plain(one)) for one in ShareSort} == {str}  # not members of the enumeration

@@ -29,12 +29,14 @@ class CLibrary(ctypes.CDLL):
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
-        for name, (result, arguments) in SIGNATURES.items():
-            function = getattr(self, name)
-            function.restype = result
-            function.argtypes = arguments
-            if result in (c_int, c_int64):
-                function.errcheck = self._check
+
+    def __getattr__(self, name: str) -> Any:
+        """Look up a function at its first use. A command uses only some of them."""
+        function: Any = super().__getattr__(name)
+        function.restype, function.argtypes = SIGNATURES[name]
+        if function.restype in (c_int, c_int64):
+            function.errcheck = self._check
+        return function
 
     def take(self, words: CWords) -> array[int]:
         """Copy words that the C engine allocated, and free the originals."""
