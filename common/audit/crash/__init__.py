@@ -26,6 +26,7 @@ from findleaks.audit.crash.overwritten_base import find_sibling_word
 from findleaks.audit.crash.pointer_source import Place, PointerSource, describe_place, describe_source, text_around
 from findleaks.audit.crash.released_pointer import ReleasedPointer, find_released_pointer
 from findleaks.audit.crash.rust_panic import ALLOCATION_FAILURES, RustPanic, is_panic_frame
+from findleaks.audit.crash.sanitizer_report import find_caller, is_sanitizer
 from findleaks.audit.crash.value_origin import Origin, Tracer
 from findleaks.audit.heap_check import check_heap
 from findleaks.libc.thread_state import waits_in_kernel
@@ -315,9 +316,17 @@ def own_frame(frames: Sequence[NamedFrame]) -> Optional[NamedFrame]:
     outside of these libraries, or else the innermost frame."""
     if any(_RUST_MAIN in frame.function for frame in frames):
         frames = [frame for frame in frames if not _RUST_LIBRARY.match(frame.function)] or frames
-    frames = _outside_libc(frames)
+    frames = _outside_sanitizers(_outside_libc(frames))
     found = [frame for frame in frames if not is_library(frame.module)] or frames[:1]
     return next((frame for frame in found if not _is_standard(frame.function)), found[0] if found else None)
+
+
+def _outside_sanitizers(frames: Sequence[NamedFrame]) -> Sequence[NamedFrame]:
+    """If a sanitizer ended the process, return the frames that called it."""
+    caller = find_caller(frames)
+    inner = frames[:caller]
+    is_end = all(is_library(one.module) or is_sanitizer(one) or not one.function for one in inner)
+    return frames[caller:] if is_end else frames
 
 
 def _outside_libc(frames: Sequence[NamedFrame]) -> Sequence[NamedFrame]:

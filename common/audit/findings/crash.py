@@ -6,11 +6,13 @@ from collections.abc import Iterator
 
 from findleaks.audit.crash import Crash, is_library, read_crash
 from findleaks.audit.crash.cpp_exception import CppException
+from findleaks.audit.crash.sanitizer_report import find_reported_address
 from findleaks.audit.findings.crash_causes import cause_facts, describe_causes, describe_reason
 from findleaks.formatting import format_count, number, shorten
 from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
 from findleaks.target.base import Target
+from findleaks.target.ranges import region_at
 
 _WIDEST = 300  # characters that are shown of a message of the process
 
@@ -23,7 +25,10 @@ def find_crash(session: Session) -> Iterator[Finding]:
         return
     title = f"The process ended with {found.signal}{_place(found)}{_caller(found)}{_reason(found, session.target)}"
     title += "" if title.endswith(("!", "…")) else "."
+    reported = find_reported_address(found.message)
+    is_mapped = reported is not None and region_at(session.target.regions(), reported) is not None
     commands = ("verify", "stacks") if found.damage is not None else ("stacks",)
+    commands = (f"whatis {reported:#x}", *commands) if is_mapped else commands
     yield Finding("crash", 0, title, _cause(found), (), commands, _facts(found), 0)
 
 

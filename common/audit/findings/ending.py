@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from findleaks.audit.crash import crashed_frames, own_frame, signal_name
 from findleaks.audit.crash.crashed_stack import read_stack
-from findleaks.formatting import format_count, printable, shorten
+from findleaks.formatting import format_count, printable, shorten, size
+from findleaks.libc.stdio_buffers import find_unwritten_text
 from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
 from findleaks.target.base import Target
@@ -30,13 +32,20 @@ _SIGNALS = (
     signal.SIGXFSZ,
     signal.SIGSYS,
 )
+_MOST_FILES = 3  # files whose unwritten text is shown
 _LIMITS = {signal.SIGXCPU: "CPU time (RLIMIT_CPU)", signal.SIGXFSZ: "the size of a file (RLIMIT_FSIZE)"}
 
 
 def describe_end(session: Session, found: Sequence[Finding]) -> Iterator[str]:
-    """Yield sentences about how the process ended. Yields none if a finding describes the crash, or
-    if the signal is unknown."""
-    target = session.target
+    """Yield sentences about how the process ended, and about what it printed last."""
+    yield from _describe_signal(session.target, found)
+    if session.target.crashed:
+        yield from _describe_unwritten(session.target)
+
+
+def _describe_signal(target: Target, found: Sequence[Finding]) -> Iterator[str]:
+    """Yield sentences about the signal. Yields none if a finding describes the crash, or if the
+    signal is unknown."""
     if target.signal not in _SIGNALS or any(one.kind == "crash" for one in found):
         return
     name = signal_name(target.signal)
@@ -45,7 +54,7 @@ def describe_end(session: Session, found: Sequence[Finding]) -> Iterator[str]:
         frame = own_frame(frames) if any(one.function == "abort" for one in frames) else None
         if frame is not None:
             is_cpp = any(one.function.startswith("std::terminate") for one in frames)
-            how = "called std::terminate(), which called abort()" if is_cpp else "called abort() without a message"
+            how = "called std::terminate(), which called abort()" if is_cpp else "called abort() without a message in memory"
             yield f"The process ended with {name} in {_name_frame(frame)}, which {how}"
         return
     if target.crashed and target.fault_code != SI_USER:
@@ -71,6 +80,15 @@ def _describe_unrecorded(target: Target, name: str) -> Iterator[str]:
     frame = own_frame(read_stack(target, thread).frames) if thread is not None else None
     place = f" Thread {target.first_thread} was in {_name_frame(frame)}." if frame is not None else ""
     yield f"The process got {name}, and the core does not record why (it has no NT_SIGINFO note).{place} `stacks` shows all threads"
+
+
+def _describe_unwritten(target: Target) -> Iterator[str]:
+    """Yield a sentence about each text that the process printed to a file and that is still in the
+    buffer of stdio. abort() and signals do not write these buffers."""
+    for one in islice(find_unwritten_text(target), _MOST_FILES):
+        name = {1: "stdout", 2: "stderr"}.get(one.descriptor, f"file descriptor {one.descriptor}")
+        start = "…" if one.size > len(one.end.encode()) else ""
+        yield f'{size(one.size)} of text that the process printed to {name} were not written: "{start}{printable(one.end.strip())}"'
 
 
 def _name_frame(frame: NamedFrame) -> str:
