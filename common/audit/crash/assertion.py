@@ -23,14 +23,16 @@ _MUSL = "Assertion failed: {0} ({1}: {3}: {2})"
 _LIBSTDCXX = "{0}:{1}: Assertion '{3}' failed in {2}"
 _FORMATS = {
     "__assert_fail": _MUSL,  # (expression, file, line, function)
-    "_ZSt21__glibcxx_assert_failPKciS0_S0_": _LIBSTDCXX,  # (file, line, function, condition), GCC 12
+    "_ZSt21__glibcxx_assert_failPKciS0_S0_": _LIBSTDCXX,  # (file, line, function, condition)
     "std::__glibcxx_assert_fail(char const*, int, char const*, char const*)": _LIBSTDCXX,
     "_ZSt20__replacement_assertPKciS0_S0_": _LIBSTDCXX,
-    "std::__replacement_assert(char const*, int, char const*, char const*)": _LIBSTDCXX,  # GCC 6 to 11
+    "std::__replacement_assert(char const*, int, char const*, char const*)": _LIBSTDCXX,
     "_ZNSt3__122__libcpp_verbose_abortEPKcz": "{0}",  # (format, …), LLVM 15
     "std::__1::__libcpp_verbose_abort(char const*, ...)": "{0}",
 }
-"""The message that a function prints, by its name. The numbers are those of its arguments."""
+"""The message that a function prints, by its name. The numbers are those of its arguments.
+Releases: __glibcxx_assert_fail GCC 12 and newer, __replacement_assert GCC 6 to 11,
+__libcpp_verbose_abort LLVM 15 and newer (libcxx/include/__verbose_abort)."""
 
 _LINES = {_MUSL: 2, _LIBSTDCXX: 1}  # the argument that is the number of the line
 

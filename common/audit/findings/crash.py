@@ -48,7 +48,8 @@ def _place(found: Crash) -> str:
     if frame is None or not (frame.function or frame.module):
         return ""
     module = f" ({shorten(frame.module, 60)})" if frame.function and frame.module else ""
-    return f" in {shorten(frame.short_name(), 200)}{module}"
+    called = f", which called {shorten(found.called, 200)}" if found.called else ""
+    return f" in {shorten(frame.short_name(), 200)}{module}{called}"
 
 
 def _caller(found: Crash) -> str:
@@ -182,6 +183,7 @@ def _facts(found: Crash) -> dict[str, object]:
         "raised": found.is_sent,
         "function": frame.function or None if frame is not None else None,
         "module": frame.module or None if frame is not None else None,
+        "called": found.called or None,
         "managed_frame": {"kind": managed.kind, "function": managed.function, "file": managed.file, "line": managed.line or None}
         if managed
         else None,
