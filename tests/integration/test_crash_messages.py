@@ -63,7 +63,7 @@ def test_earlier_messages_of_glib(glib: Path, tmp_path: Path) -> None:
     core, _ = run_until_crash([str(glib), "clear"], tmp_path)
     found = json.loads(run_cli("verdict", "--json", str(core)).stdout)
     assert "earlier" not in str(found) and not any((one["evidence"] or {}).get("message") for one in found["findings"])
-    assert "SIGABRT in clear (program), which called abort() without a message" in str(found)
+    assert "SIGABRT in clear (program), which called abort() and left no message" in str(found)
 
 
 def test_a_log_line_is_not_a_message_of_tcmalloc(tmp_path: Path) -> None:

@@ -165,7 +165,10 @@ def test_text_that_was_not_written(program: Path, tmp_path: Path) -> None:
     assert any(re.fullmatch(pattern, one) for one in notes), notes
 
 
-@pytest.mark.parametrize(("word", "note"), [("abort", "abort() without a message in memory"), ("bare", "std::terminate(), which called abort()")])
+ENDS = [("abort", "abort() and left no message in memory"), ("bare", "std::terminate(), which called abort()")]
+
+
+@pytest.mark.parametrize(("word", "note"), ENDS)
 def test_abort_alone_is_no_finding(word: str, note: str, program: Path, tmp_path: Path) -> None:
     core, _ = run_until_crash([str(program), word], tmp_path)
     found = json.loads(run_cli("verdict", "--json", str(core)).stdout)
