@@ -113,10 +113,10 @@ static char *volatile kept;
 static volatile int number = 5;
 static int table[4];
 __attribute__((noinline)) static void work(const char *word) {
-    if (!strcmp(word, "freed")) { kept = malloc(40); fprintf(stderr, "block=%p\\n", kept); free(kept); kept[3] = 1; }
+    if (strstr("freed recovered", word)) { kept = malloc(40); fprintf(stderr, "block=%p\\n", kept); free(kept); kept[3] = 1; }
     if (!strcmp(word, "wild")) { kept = (char *)0x123456789000; kept[0] = 1; }
     if (!strcmp(word, "index")) table[number] = 1; /* line 11 */
-    if (!strcmp(word, "abort")) abort();
+    if (strstr("abort recovered", word)) abort();
 }
 static void *run(void *word) { work(word); return NULL; }
 int main(int words, char **word) {
@@ -131,19 +131,23 @@ int main(int words, char **word) {
 def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sanitized")
     (folder / "program.c").write_text(_SANITIZED)
-    command = ["gcc", "-O1", "-g", "-w", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "program.c", "-o", "program"]
+    command = ["gcc", "-O1", "-g", "-w", "-fsanitize=address,undefined", "program.c", "-o", "program"]
+    command += ["-fno-sanitize-recover=all", "-fsanitize-recover=address"]
     subprocess.run(command, check=True, cwd=folder)
     return folder / "program"
 
 
-@pytest.mark.parametrize("word", ["freed", "index", *(pytest.param(one, marks=pytest.mark.matrix) for one in ("wild", "abort"))])
+@pytest.mark.parametrize(
+    "word", ["freed", "index", *(pytest.param(one, marks=pytest.mark.matrix) for one in ("wild", "abort", "recovered"))]
+)
 def test_reports_of_sanitizers(word: str, sanitized: Path, tmp_path: Path) -> None:
     """The outermost functions of a thread are AddressSanitizer's, too."""
-    options = "abort_on_error=1:disable_coredump=0"
+    options = f"abort_on_error=1:disable_coredump=0:halt_on_error={int(word != 'recovered')}"
     command = ["env", f"ASAN_OPTIONS={options}", f"UBSAN_OPTIONS={options}", str(sanitized), word]
     core, printed = run_until_crash(command, tmp_path)
     output = run_cli("verdict", "--json", str(core)).stdout
-    if word == "abort":
+    if word in ("abort", "recovered"):
+        assert ("heap-use-after-free" in printed) is (word == "recovered") and "Sanitizer: " not in output
         assert any("SIGABRT in work (program), which called abort()" in one for one in json.loads(output)["notes"]), output
         return
     (found,) = (one for one in json.loads(output)["findings"] if one["finding"] == "crash")

@@ -36,8 +36,10 @@ _MOST_LINES = 1 << 24
 
 def read_sanitizer_report(stack: CrashedStack) -> str:
     """Return the first line of the report: "AddressSanitizer: heap-use-after-free on address
-    0x604000000013"; "" if no sanitizer ended the process, or if the report is not in memory."""
-    if not any(is_sanitizer(frame) for frame in stack.frames):
+    0x604000000013"; "" if no sanitizer called abort(), or if the report is not in memory. With
+    halt_on_error=0, there may be an earlier report, after which the process ran on."""
+    frames = stack.frames
+    if not any(inner.function == "abort" and is_sanitizer(frame) for inner, frame in zip(frames, frames[1:])):
         return ""
     return _find_report(stack.target) or _describe_undefined(stack)
 
