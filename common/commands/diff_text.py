@@ -244,7 +244,11 @@ def _mappings(series: Series, of: Optional[Series] = None) -> str:
         name = name.replace("anonymous mappings", "anonymous mapping")
         if not series.counts[0] and of is not None and of.counts[0] == of.counts[-1]:
             return f"{with_article(name.partition(' of ')[0])} that has grown to {size(series.values[-1])}"
-    return f"{_change(series, '')} {name if anonymous else f'mappings of {name}'}"
+    if not anonymous:
+        name = f"{'mapping' if series.counts[-1] == 1 else 'mappings'} of {name}"
+    if series.counts[0] == series.counts[-1] == 1 and (series.values[-1] or 0) > (series.values[0] or 0):
+        return f"{with_article(name.partition(' of ')[0]) if anonymous else f'a {name}'} that has grown to {size(series.values[-1])}"
+    return f"{_change(series, '')} {name}"
 
 
 def _types(types: Sequence[Series]) -> str:

@@ -63,7 +63,7 @@ def test_earlier_messages_of_glib(glib: Path, tmp_path: Path) -> None:
     core, _ = run_until_crash([str(glib), "clear"], tmp_path)
     found = json.loads(run_cli("verdict", "--json", str(core)).stdout)
     assert "earlier" not in str(found) and not any((one["evidence"] or {}).get("message") for one in found["findings"])
-    assert "SIGABRT in clear (program), which called abort() without a message" in str(found)
+    assert "SIGABRT in clear (program), which called abort() and left no message" in str(found)
 
 
 def test_a_log_line_is_not_a_message_of_tcmalloc(tmp_path: Path) -> None:
@@ -103,3 +103,68 @@ def test_the_message_of_tcmalloc(version: str, tmp_path: Path) -> None:
     assert found["evidence"]["message"] == line.strip()
     assert found["evidence"]["signal"] == ("SIGABRT" if version in ("2.8.1", "2.10") else "SIGILL")
     assert found["evidence"]["function"] == "drop"
+
+
+_SANITIZED = """#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+static char *volatile kept;
+static volatile int number = 5;
+static int table[4];
+__attribute__((noinline)) static void work(const char *word) {
+    if (strstr("freed recovered", word)) { kept = malloc(40); fprintf(stderr, "block=%p\\n", kept); free(kept); kept[3] = 1; }
+    if (!strcmp(word, "wild")) { kept = (char *)0x123456789000; kept[0] = 1; }
+    if (!strcmp(word, "index")) table[number] = 1; /* line 11 */
+    if (strstr("abort recovered", word)) abort();
+}
+static void *run(void *word) { work(word); return NULL; }
+int main(int words, char **word) {
+    pthread_t thread;
+    pthread_create(&thread, NULL, run, word[1]);
+    return pthread_join(thread, NULL);
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sanitized")
+    (folder / "program.c").write_text(_SANITIZED)
+    command = ["gcc", "-O1", "-g", "-w", "-fsanitize=address,undefined", "program.c", "-o", "program"]
+    command += ["-fno-sanitize-recover=all", "-fsanitize-recover=address"]
+    subprocess.run(command, check=True, cwd=folder)
+    return folder / "program"
+
+
+@pytest.mark.parametrize(
+    "word", ["freed", "index", *(pytest.param(one, marks=pytest.mark.matrix) for one in ("wild", "abort", "recovered"))]
+)
+def test_reports_of_sanitizers(word: str, sanitized: Path, tmp_path: Path) -> None:
+    """The outermost functions of a thread are AddressSanitizer's, too."""
+    options = f"abort_on_error=1:disable_coredump=0:halt_on_error={int(word != 'recovered')}"
+    command = ["env", f"ASAN_OPTIONS={options}", f"UBSAN_OPTIONS={options}", str(sanitized), word]
+    core, printed = run_until_crash(command, tmp_path)
+    output = run_cli("verdict", "--json", str(core)).stdout
+    if word in ("abort", "recovered"):
+        assert ("heap-use-after-free" in printed) is (word == "recovered") and "Sanitizer: " not in output
+        assert any("SIGABRT in work (program), which called abort()" in one for one in json.loads(output)["notes"]), output
+        return
+    (found,) = (one for one in json.loads(output)["findings"] if one["finding"] == "crash")
+    assert found["evidence"]["function"] == "work"
+    if word == "index":
+        assert re.search(r"program\.c:11:\d+: runtime error: index 5 out of bounds", printed), printed
+        assert found["evidence"]["message"] == "UndefinedBehaviorSanitizer: out of bounds at program.c:11"
+        return
+    message = found["evidence"]["message"]
+    assert f"ERROR: {message}" in printed and message.startswith("AddressSanitizer: "), printed
+    address = re.search(r"on (?:unknown )?address 0x0*(\w+)", message)
+    assert address is not None
+    if word == "freed":
+        block = int(printed.splitlines()[0].partition("=")[2], 16)
+        assert int(address[1], 16) == block + 3
+        assert found["next"] == [f"whatis 0x{address[1]}", "stacks"]
+        text = run_cli(*found["next"][0].split(), str(core)).stdout
+        assert f"3 bytes into a free 40-byte block at {block:#x}" in text and "freed by\n    work+" in text, text
+    else:
+        assert found["next"] == ["stacks"]

@@ -13,7 +13,7 @@ import pytest
 from debuggers import gdb, lldb, objects, run_cli
 from kernel_cores import run_until_crash
 
-program = building.fixture("crashes.cpp", "-std=c++17", "-O1", "-g", "-w")
+program = building.fixture("crashes.cpp", "-std=c++17", "-O1", "-g", "-w", "-D_GLIBCXX_ASSERTIONS")
 
 
 def crash(core: Path) -> dict[str, Any]:
@@ -31,6 +31,15 @@ def test_messages_of_glibc(word: str, program: Path, tmp_path: Path) -> None:
     assert found["evidence"]["signal"] == "SIGABRT"
     assert found["evidence"]["message"] == printed.strip() != ""
     assert printed.strip().rstrip(".") in found["text"]
+    assert found["evidence"]["function"].startswith("parse_header")
+
+
+def test_assertions_of_libstdcxx(program: Path, tmp_path: Path) -> None:
+    core, printed = run_until_crash([str(program), "index"], tmp_path)
+    match = re.fullmatch(r"(.*:\d+): (.*): (Assertion '.*' failed)\.\n", printed)
+    assert match is not None, printed
+    found = crash(core)
+    assert found["evidence"]["message"] == f"{match[1]}: {match[3]} in {match[2]}"
     assert found["evidence"]["function"].startswith("parse_header")
 
 
@@ -145,7 +154,21 @@ def test_a_deleted_object_is_named(program: Path, tmp_path: Path) -> None:
     assert f"used after it was freed. The address is 8 more than the first word of the free block of 72 B at {session}" in found["cause"]
 
 
-@pytest.mark.parametrize(("word", "note"), [("abort", "abort() without a message"), ("bare", "std::terminate(), which called abort()")])
+def test_text_that_was_not_written(program: Path, tmp_path: Path) -> None:
+    """stdout is a file, so stdio collects what the program prints to it."""
+    with open(tmp_path / "output", "w") as output:
+        core, _ = run_until_crash(["sh", "-c", f"exec {program} printed >> {output.name}"], tmp_path / "run")
+    assert not (tmp_path / "output").read_text()
+    notes = json.loads(run_cli("verdict", "--json", str(core)).stdout)["notes"]
+    assert '16 B of text that the process printed to stdout were not written: "reading table 7"' in notes, notes
+    pattern = r'24 B of text that the process printed to file descriptor \d+ were not written: "accepted the connection"'
+    assert any(re.fullmatch(pattern, one) for one in notes), notes
+
+
+ENDS = [("abort", "abort() and left no message in memory"), ("bare", "std::terminate(), which called abort()")]
+
+
+@pytest.mark.parametrize(("word", "note"), ENDS)
 def test_abort_alone_is_no_finding(word: str, note: str, program: Path, tmp_path: Path) -> None:
     core, _ = run_until_crash([str(program), word], tmp_path)
     found = json.loads(run_cli("verdict", "--json", str(core)).stdout)

@@ -19,11 +19,11 @@ import cores
 
 program = building.fixture("mutex_waits.c", "-O2", "-g", "-w", "-pthread")
 FUTEX = "202"
-THREADS = {"cycle": 2, "twice": 2, "held": 3, "inherited": 2, "table": 3}  # otherwise 1
+THREADS = {"cycle": 2, "twice": 2, "held": 3, "inherited": 2, "table": 3, "crowd": 10}  # otherwise 1
 
 
-def kill_program(program: Path, word: str, folder: Path) -> tuple[Path, dict[str, str]]:
-    """Start the program, kill it after all threads wait, and return its core and the addresses that it printed."""
+def start_program(program: Path, word: str, folder: Path) -> tuple[subprocess.Popen[bytes], dict[str, str]]:
+    """Start the program, and return it and the addresses that it printed after all threads wait."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "printed", "w") as file:
         started = subprocess.Popen([str(program), word], cwd=folder, stderr=file, preexec_fn=cores._allow_cores)
@@ -33,6 +33,13 @@ def kill_program(program: Path, word: str, folder: Path) -> tuple[Path, dict[str
         assert started.poll() is None and time.monotonic() < deadline
         time.sleep(0.01)
         printed = dict(re.findall(r"(\w+)=(\S+)", (folder / "printed").read_text()))
+    return started, printed
+
+
+def kill_program(program: Path, word: str, folder: Path) -> tuple[Path, dict[str, str]]:
+    """Start the program, kill it after all threads wait, and return its core and the addresses that it printed."""
+    started, printed = start_program(program, word, folder)
+    deadline = time.monotonic() + cores.PATIENCE
     os.kill(int(printed.get("child", started.pid)), signal.SIGABRT)
     if "child" in printed:
         while not list(folder.glob("core*")) or Path(f"/proc/{printed['child']}/maps").read_text():
@@ -107,6 +114,18 @@ def test_mutexes_held_by_a_running_thread(word: str, program: Path, tmp_path: Pa
     found = verdict(core)
     assert found["notes"][0] == f"The process did not crash: process {os.getpid()} sent SIGABRT. `stacks` shows what the threads were doing"
     assert re.fullmatch(fill(HELD[word], printed), found["notes"][1]), found["notes"]
+    assert all(one["finding"] != "deadlock" for one in found["findings"])
+
+
+def test_most_threads_of_a_running_process_wait_for_one_mutex(program: Path, tmp_path: Path) -> None:
+    started, printed = start_program(program, "crowd", tmp_path)
+    try:
+        found = json.loads(findleaks("verdict", "--json", "--pid", str(started.pid)))
+    finally:
+        started.kill()
+        started.wait(cores.PATIENCE)
+    pattern = fill(r"9 threads wait for accounts \(pthread_mutex_t at {accounts}\), which thread \d+ \(mutex_waits\) holds", printed)
+    assert any(re.fullmatch(pattern, one) for one in found["notes"]), found["notes"]
     assert all(one["finding"] != "deadlock" for one in found["findings"])
 
 

@@ -59,7 +59,7 @@ struct Request {
 static void end(int, siginfo_t *, void *) { abort(); }
 
 static const char word_table[4096] = "words";
-static volatile long words_left = 1L << 40;
+static volatile long words_left = 1L << 40, kept_number;
 
 __attribute__((noinline)) static long deeper(long count) {
     volatile char frame[200];
@@ -149,6 +149,13 @@ __attribute__((noinline)) static void parse_header(const char *word) {
     if (!strcmp(word, "deep")) deeper(words_left);
     if (!strcmp(word, "deep-thread")) std::thread([] { deeper(words_left); }).join();
     if (!strcmp(word, "abort")) abort();
+    if (!strcmp(word, "index")) kept[0] = (void *)&std::string(word)[64 + kept_number];
+    if (!strcmp(word, "printed")) {
+        FILE *log = fopen("program.log", "w");
+        fprintf(log, "accepted the connection\n");
+        printf("reading table %d\n", 7);
+        abort();
+    }
 }
 
 int main(int, char **words) {

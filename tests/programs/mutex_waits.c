@@ -96,5 +96,11 @@ int main(int count, char **words) {
         lock_one(&accounts);
         pthread_cond_wait(&changed, &accounts);
     }
+    if (!strcmp(word, "crowd")) {
+        start(hold, &accounts);
+        pthread_barrier_wait(&both);
+        for (int i = 0; i < 8; i++) start(lock_one, &accounts);
+        lock_one(&accounts);
+    }
     return 0;
 }

@@ -106,6 +106,11 @@ def test_kinds_of_mappings_as_text() -> None:
     assert _mappings(grown, same) == "an anonymous mapping that has grown to 36 MiB"
     assert _mappings(grown, more) == "0 → 1 anonymous mapping of 32 MiB to 64 MiB"
     assert _mappings(Series(("kind of mapping", "shared", "/memfd:a"), (6, 12), (0, 1), "")) == "6 → 12 mappings of /memfd:a"
+    assert (
+        _mappings(Series(("kind of mapping", "unknown", "[heap]"), (1, 1), (1 << 20, 2 << 20), ""))
+        == "a mapping of [heap] that has grown to 2.0 MiB"
+    )
+    assert _mappings(Series(("kind of mapping", "unknown", "[heap]"), (0, 1), (0, 1), "")) == "0 → 1 mapping of [heap]"
 
 
 def test_reservations_beside_candidates() -> None:

@@ -26,11 +26,14 @@ from findleaks.audit.crash.overwritten_base import find_sibling_word
 from findleaks.audit.crash.pointer_source import Place, PointerSource, describe_place, describe_source, text_around
 from findleaks.audit.crash.released_pointer import ReleasedPointer, find_released_pointer
 from findleaks.audit.crash.rust_panic import ALLOCATION_FAILURES, RustPanic, is_panic_frame
+from findleaks.audit.crash.sanitizer_report import find_caller, is_sanitizer
 from findleaks.audit.crash.value_origin import Origin, Tracer
 from findleaks.audit.heap_check import check_heap
+from findleaks.disasm.capstone_loader import CapstoneMissing
 from findleaks.libc.thread_state import waits_in_kernel
 from findleaks.runtimes.directory import code_tables_of, find_frames
 from findleaks.session import Session
+from findleaks.target.arch import X86_64
 from findleaks.target.base import Target, Thread
 from findleaks.target.notes import SI_TKILL
 from findleaks.target.ranges import region_at
@@ -122,6 +125,9 @@ class Crash:
     stack_place: Optional[Place] = None
     equal: Optional[EqualWords] = None  # the word from which the pointer was probably loaded
     stream: Optional[ClosedStream] = None  # the address that was used as a stream, if it is not one
+    # The function of the program that `frame` called and that jumped to another one instead of
+    # calling it, so it has no frame; "" if there is none
+    called: str = ""
 
 
 def read_crash(session: Session) -> Optional[Crash]:
@@ -155,6 +161,7 @@ def read_crash(session: Session) -> Optional[Crash]:
     has_cause = released is not None or words.is_language_error or (source is not None and not source.local_of)
     is_unknown = (is_access or is_jump) and is_first and not has_cause
     damages = _damages(session) if not words.is_language_error else []
+    shown = own_frame(_outside_rust(own) if words.panic is not None or words.no_memory else own)
     return Crash(
         signal=signal_name(first.number),
         thread=thread.tid,
@@ -162,7 +169,7 @@ def read_crash(session: Session) -> Optional[Crash]:
         is_raised=handled is None and not first.is_repeated and waits_in_kernel(target, thread.pc),
         above_stack=is_past,
         below_stack=is_below,
-        frame=own_frame(_outside_rust(own) if words.panic is not None or words.no_memory else own),
+        frame=shown,
         managed=words.place.frame or _managed_frame(target, thread),
         message=words.message or words.no_memory,
         exception=words.exception,
@@ -193,7 +200,25 @@ def read_crash(session: Session) -> Optional[Crash]:
         equal=find_equal_words(session, fault, address) if is_unknown else None,
         stack_place=_other_stack(session, first.sp) if is_below else None,
         stream=find_closed_stream(session, tracer, frames) if not words.is_language_error else None,
+        called=_name_without_frame(tracer, frames, shown),
     )
+
+
+def _name_without_frame(tracer: Tracer, frames: Sequence[NamedFrame], frame: Optional[NamedFrame]) -> str:
+    """Return the name of the function of the program that `frame` calls if this function has no
+    frame, because its last instruction is a jump to the function of the next inner frame; "" if it
+    has a frame or is unknown."""
+    level = next((at for at, one in enumerate(frames) if one is frame), 0)
+    if not level or level >= len(tracer.frames) or tracer.target.arch.name != X86_64.name:
+        return ""
+    try:
+        called = tracer.called_function(level)
+    except CapstoneMissing:
+        return ""
+    symbol = tracer.target.symbolize(called) if called and tracer.reader.entry(tracer.frames[level - 1].call) != called else None
+    module = next((one for one in tracer.target.modules() if one.start <= called < one.end), None)
+    is_named = symbol is not None and symbol.address == called and module is not None and not is_library(module.path.rpartition("/")[2])
+    return without_parameters(symbol.name) if is_named and symbol is not None and not _is_standard(symbol.name) else ""
 
 
 def _find_musl_check(session: Session, tracer: Tracer, frames: Sequence[NamedFrame]) -> str:
@@ -315,9 +340,17 @@ def own_frame(frames: Sequence[NamedFrame]) -> Optional[NamedFrame]:
     outside of these libraries, or else the innermost frame."""
     if any(_RUST_MAIN in frame.function for frame in frames):
         frames = [frame for frame in frames if not _RUST_LIBRARY.match(frame.function)] or frames
-    frames = _outside_libc(frames)
+    frames = _outside_sanitizers(_outside_libc(frames))
     found = [frame for frame in frames if not is_library(frame.module)] or frames[:1]
     return next((frame for frame in found if not _is_standard(frame.function)), found[0] if found else None)
+
+
+def _outside_sanitizers(frames: Sequence[NamedFrame]) -> Sequence[NamedFrame]:
+    """If a sanitizer ended the process, return the frames that called it."""
+    caller = find_caller(frames)
+    inner = frames[:caller]
+    is_end = all(is_library(one.module) or is_sanitizer(one) or not one.function for one in inner)
+    return frames[caller:] if is_end else frames
 
 
 def _outside_libc(frames: Sequence[NamedFrame]) -> Sequence[NamedFrame]:

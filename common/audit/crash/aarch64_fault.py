@@ -205,7 +205,7 @@ class _Code:
             return None
         if other.scaled >= 0 or other.is_after:
             return None
-        return Siblings(source.constant, other.constant, value)
+        return Siblings(source.constant, other.constant, value, self._level)
 
     def origin(self, register: int, expected: Optional[int]) -> Optional[Origin]:
         """Return where the value of a register at the place comes from. `expected`: this value;

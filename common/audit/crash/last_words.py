@@ -11,6 +11,7 @@ from findleaks.audit.crash.cpp_exception import CppException, describe_terminati
 from findleaks.audit.crash.crashed_stack import CrashedStack
 from findleaks.audit.crash.printed_message import TRAPS, read_printed_message
 from findleaks.audit.crash.rust_panic import RustPanic, describe_allocation_failure, find_panic
+from findleaks.audit.crash.sanitizer_report import read_sanitizer_report
 from findleaks.runtimes.base import FatalPlace
 from findleaks.session import Session
 from findleaks.value_classes import NamedTuple
@@ -51,7 +52,7 @@ def read_last_words(session: Session, stack: CrashedStack) -> LastWords:
         panic = find_panic(session, stack.thread)
     is_unexplained = aborted and not (message or exception or said or panic)
     if is_unexplained:
-        message = read_assertion(stack.tracer(0, False), frames)
+        message = read_sanitizer_report(stack) or read_assertion(stack.tracer(0, False), frames)
     if is_unexplained or (target.signal in TRAPS and not panic):
         message = message or read_printed_message(stack)
         is_unexplained = is_unexplained and not message

@@ -32,11 +32,13 @@ _MOST = 4096  # words with the value of the other pointer that are examined
 
 class Siblings(NamedTuple):
     """Two words that were loaded from one structure: the pointer that was used, at `offset`, and
-    another one, `value`, at `other`, which are distances from the same address."""
+    another one, `value`, at `other`, which are distances from the same address. `level`: the index
+    of the frame that loaded them."""
 
     offset: int
     other: int
     value: int
+    level: int = 0
 
 
 def find_siblings(tracer: Tracer, level: int, register: int) -> Optional[Siblings]:
@@ -64,7 +66,7 @@ def find_siblings(tracer: Tracer, level: int, register: int) -> Optional[Sibling
     is_load = other.loads and other.wide and other.scaled == NONE and not (other.fs or other.gs)
     if not is_load or other.destination != base or other.base != base:
         return None
-    return Siblings(one.displacement or 0, other.displacement or 0, value)
+    return Siblings(one.displacement or 0, other.displacement or 0, value, level)
 
 
 def find_sibling_word(session: Session, siblings: Siblings, expected: int) -> Optional[Origin]:
@@ -81,4 +83,4 @@ def find_sibling_word(session: Session, siblings: Siblings, expected: int) -> Op
                 found.add(place - siblings.other + siblings.offset)
             if examined > _MOST or len(found) > 1:
                 return None
-    return Origin("memory", 0, found.pop()) if found else None
+    return Origin("memory", siblings.level, found.pop()) if found else None

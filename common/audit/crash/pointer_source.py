@@ -14,6 +14,7 @@ from findleaks.engine.terms import State
 from findleaks.formatting import number, shorten, with_article
 from findleaks.session import Session
 from findleaks.target.arch import AARCH64
+from findleaks.target.base import Symbol
 from findleaks.target.ranges import region_at
 from findleaks.unwind.stacks import NamedFrame, without_parameters
 from findleaks.value_classes import NamedTuple
@@ -96,8 +97,7 @@ def describe_source(session: Session, tracer: Tracer, frames: list[NamedFrame], 
         return PointerSource("memory", describe_place(session, origin.address), local_of, offset=origin.offset, is_older=origin.is_older)
     if origin.sort == "result":
         symbol = session.target.symbolize(origin.address) if origin.address else None
-        # glibc's own name of calloc, which may precede the exported one, is __libc_calloc.
-        name = without_parameters(symbol.name).removeprefix("__libc_") if symbol is not None else ""
+        name = _public_name(session, symbol) if symbol is not None else ""
         return PointerSource("result", function=name, offset=origin.offset) if name else None
     if origin.sort == "argument":
         name = frames[origin.level].short_name()
@@ -107,6 +107,15 @@ def describe_source(session: Session, tracer: Tracer, frames: list[NamedFrame], 
         register = f"x{origin.number - 1}" if session.target.arch.name == AARCH64.name else ARGUMENTS[origin.number - 1]
         return PointerSource("argument", function=name, register=register, offset=origin.offset)
     return None
+
+
+def _public_name(session: Session, symbol: Symbol) -> str:
+    """Return the exported name of a function, without parameters. The symbol may be glibc's own
+    name for it: __libc_calloc for calloc, __mmap for mmap."""
+    name = without_parameters(symbol.name)
+    public = name.removeprefix("__libc_").lstrip("_")
+    exported = session.target.symbol(public) if public != name else None
+    return public if exported is not None and exported.address == symbol.address else name.removeprefix("__libc_")
 
 
 def text_of_value(value: int) -> str:

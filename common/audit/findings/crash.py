@@ -6,11 +6,13 @@ from collections.abc import Iterator
 
 from findleaks.audit.crash import Crash, is_library, read_crash
 from findleaks.audit.crash.cpp_exception import CppException
+from findleaks.audit.crash.sanitizer_report import find_reported_address
 from findleaks.audit.findings.crash_causes import cause_facts, describe_causes, describe_reason
 from findleaks.formatting import format_count, number, shorten
 from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
 from findleaks.target.base import Target
+from findleaks.target.ranges import region_at
 
 _WIDEST = 300  # characters that are shown of a message of the process
 
@@ -23,7 +25,10 @@ def find_crash(session: Session) -> Iterator[Finding]:
         return
     title = f"The process ended with {found.signal}{_place(found)}{_caller(found)}{_reason(found, session.target)}"
     title += "" if title.endswith(("!", "…")) else "."
+    reported = find_reported_address(found.message)
+    is_mapped = reported is not None and region_at(session.target.regions(), reported) is not None
     commands = ("verify", "stacks") if found.damage is not None else ("stacks",)
+    commands = (f"whatis {reported:#x}", *commands) if is_mapped else commands
     yield Finding("crash", 0, title, _cause(found), (), commands, _facts(found), 0)
 
 
@@ -43,7 +48,8 @@ def _place(found: Crash) -> str:
     if frame is None or not (frame.function or frame.module):
         return ""
     module = f" ({shorten(frame.module, 60)})" if frame.function and frame.module else ""
-    return f" in {shorten(frame.short_name(), 200)}{module}"
+    called = f", which called {shorten(found.called, 200)}" if found.called else ""
+    return f" in {shorten(frame.short_name(), 200)}{module}{called}"
 
 
 def _caller(found: Crash) -> str:
@@ -177,6 +183,7 @@ def _facts(found: Crash) -> dict[str, object]:
         "raised": found.is_sent,
         "function": frame.function or None if frame is not None else None,
         "module": frame.module or None if frame is not None else None,
+        "called": found.called or None,
         "managed_frame": {"kind": managed.kind, "function": managed.function, "file": managed.file, "line": managed.line or None}
         if managed
         else None,

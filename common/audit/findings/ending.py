@@ -1,14 +1,16 @@
 """Describe how a process ended that did not crash: a signal that another process or the kernel
-sent, or abort() without a message."""
+sent, or abort()."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from findleaks.audit.crash import crashed_frames, own_frame, signal_name
 from findleaks.audit.crash.crashed_stack import read_stack
-from findleaks.formatting import format_count, printable, shorten
+from findleaks.formatting import format_count, printable, shorten, size
+from findleaks.libc.stdio_buffers import find_unwritten_text
 from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
 from findleaks.target.base import Target
@@ -30,13 +32,25 @@ _SIGNALS = (
     signal.SIGXFSZ,
     signal.SIGSYS,
 )
+_MOST_FILES = 3  # files whose unwritten text is shown
+_MANY_WAITS = 8  # fewest threads of a running process whose wait for a mutex is described
 _LIMITS = {signal.SIGXCPU: "CPU time (RLIMIT_CPU)", signal.SIGXFSZ: "the size of a file (RLIMIT_FSIZE)"}
 
 
 def describe_end(session: Session, found: Sequence[Finding]) -> Iterator[str]:
-    """Yield sentences about how the process ended. Yields none if a finding describes the crash, or
-    if the signal is unknown."""
+    """Yield sentences about how the process ended, and about what it printed last. If it did not
+    end, yield a sentence if most of its threads wait for one mutex."""
     target = session.target
+    yield from _describe_signal(target, found)
+    if target.crashed:
+        yield from _describe_unwritten(target)
+    elif target.signal not in _SIGNALS and all(one.kind != "thread-stacks" for one in found):
+        yield from _describe_waits(target, found, max(_MANY_WAITS, (len(target.threads()) + 1) // 2))
+
+
+def _describe_signal(target: Target, found: Sequence[Finding]) -> Iterator[str]:
+    """Yield sentences about the signal. Yields none if a finding describes the crash, or if the
+    signal is unknown."""
     if target.signal not in _SIGNALS or any(one.kind == "crash" for one in found):
         return
     name = signal_name(target.signal)
@@ -45,7 +59,7 @@ def describe_end(session: Session, found: Sequence[Finding]) -> Iterator[str]:
         frame = own_frame(frames) if any(one.function == "abort" for one in frames) else None
         if frame is not None:
             is_cpp = any(one.function.startswith("std::terminate") for one in frames)
-            how = "called std::terminate(), which called abort()" if is_cpp else "called abort() without a message"
+            how = "called std::terminate(), which called abort()" if is_cpp else "called abort() and left no message in memory"
             yield f"The process ended with {name} in {_name_frame(frame)}, which {how}"
         return
     if target.crashed and target.fault_code != SI_USER:
@@ -73,19 +87,30 @@ def _describe_unrecorded(target: Target, name: str) -> Iterator[str]:
     yield f"The process got {name}, and the core does not record why (it has no NT_SIGINFO note).{place} `stacks` shows all threads"
 
 
+def _describe_unwritten(target: Target) -> Iterator[str]:
+    """Yield a sentence about each text that the process printed to a file and that is still in the
+    buffer of stdio. abort() and signals do not write these buffers."""
+    for one in islice(find_unwritten_text(target), _MOST_FILES):
+        name = {1: "stdout", 2: "stderr"}.get(one.descriptor, f"file descriptor {one.descriptor}")
+        start = "…" if one.size > len(one.end.encode()) else ""
+        yield f'{size(one.size)} of text that the process printed to {name} were not written: "{start}{printable(one.end.strip())}"'
+
+
 def _name_frame(frame: NamedFrame) -> str:
     """Return a function and its module."""
     module = f" ({shorten(frame.module, 60)})" if frame.function and frame.module else ""
     return f"{shorten(frame.short_name(), 200)}{module}"
 
 
-def _describe_waits(target: Target, found: Sequence[Finding]) -> Iterator[str]:
-    """Yield a sentence about the mutex for which most threads wait, unless a finding is about this
-    mutex."""
+def _describe_waits(target: Target, found: Sequence[Finding], least: int = 1) -> Iterator[str]:
+    """Yield a sentence about the mutex for which most threads wait, unless these are fewer than
+    `least`, or a finding is about this mutex."""
     waits = find_lock_waits(target) if all(one.kind != "deadlock" for one in found) else []
     if not waits:
         return
     alike = max(group_by_lock(waits).values(), key=len)
+    if len(alike) < least:
+        return
     lock, names = alike[0].lock, target.thread_names()
     if len(alike) == 1:
         who = f"{describe_thread(alike[0].thread, names)} waits"
