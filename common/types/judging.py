@@ -246,9 +246,12 @@ class Judge:
         return one.level == Level.BASE and self._rules.has_rest(one.spec, found.size)
 
     def _with_typed(self, candidates: Sequence[Candidate], typed: Counter[Spec], found: Pointers) -> Sequence[Candidate]:
-        """Add the most frequent types of the typed blocks that pointers of the rule refer to."""
-        known = {one.spec for one in candidates}
-        level = Level.LEARNED if self._layouts.references[found.reference].sort == Sort.ANY else Level.BASE
+        """Add the most frequent types of the typed blocks that pointers of the rule refer to. A
+        union declares all of its types: only stale words in it refer to blocks of other types."""
+        of, known = self._layouts.references[found.reference], {one.spec for one in candidates}
+        if of.sort == Sort.CHOICE and not of.may_be_any:
+            return candidates
+        level = Level.LEARNED if of.sort == Sort.ANY else Level.BASE
         more = [Candidate(spec, level) for spec, _ in typed.most_common(MOST_ADDED)]
         return [*candidates, *(one for one in more if one.spec not in known)]
 

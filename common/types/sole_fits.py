@@ -46,7 +46,7 @@ class SoleFits:
             if size in by_size:
                 by_size[size].append(index)
         for size, some in by_size.items():
-            every = [*whole[size], *self._rivals(size)]
+            every = [one for one in (*whole[size], *self._rivals(size)) if not self._is_vague(one)]
             if len(every) <= MOST_TYPES:
                 found: dict[int, array[int]] = {}
                 for index, spec in self._only(every, some[:MOST_BLOCKS]):
@@ -65,6 +65,16 @@ class SoleFits:
             if own * 2 <= size and self._rules.sizes.fits(size // own * own, size):
                 found += [Spec(one, True) for one in numbers]
         return found
+
+    def _is_vague(self, spec: Spec) -> bool:
+        """Whether a type of the standard library has no word that certainly is a pointer to a known
+        type, as std::variant and std::exception_ptr have none. Such a type fits nearly every block,
+        so it does not exclude the types of the program."""
+        if not self._layouts.embedding.is_library(spec.type):
+            return False
+        leaves = [leaf for part in self._layouts.shape(spec) for leaf in part.leaves]
+        references = [self._layouts.references[leaf.reference].sort for leaf in leaves if leaf.role == Role.REFERENCE]
+        return Sort.POINTER not in references and all(leaf.role != Role.DATA for leaf in leaves)
 
     def _is_variable(self, address: int, reference: int) -> bool:
         """Whether a variable of the type that a pointer declares begins at an address, for example

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
-from typed_programs import COMPILERS, LIBCXX, check, check_wrong, measure
+from typed_programs import COMPILERS, LIBCXX, PROGRAMS, check, check_wrong, measure
+
+import cores
+from findleaks.debuginfo.type_names import shorten_template
+from findleaks.session import Session
+from findleaks.session.known_types import known_types
+from findleaks.target.core import open_core
+from findleaks.types.spread import Spreading
 
 
 def test_structs_that_begin_with_a_class(tmp_path: Path) -> None:
@@ -14,6 +23,14 @@ def test_structs_that_begin_with_a_class(tmp_path: Path) -> None:
     check(figures)
     assert not figures.wrong, figures.wrong[:12]
     assert (figures.held + figures.leaked)["none"] == 0, figures
+
+
+def test_objects_that_look_like_variants(tmp_path: Path) -> None:
+    """Arrays of std::variant fit nearly every block. Leaked objects whose pointers fit no other type have types nevertheless."""
+    figures = measure("typed_renders.cpp", tmp_path, 20, 1, "-O1", "-std=c++17")
+    check(figures)
+    assert not figures.wrong, figures.wrong[:12]
+    assert figures.leaked["none"] == 0, figures.leaked
 
 
 @pytest.mark.matrix
@@ -35,3 +52,36 @@ def test_few_objects(tmp_path: Path) -> None:
     assert not [
         line for line in figures.wrong if ": uint64_t[]" in line or line.split(": ")[1].startswith(("map_t, said str", "list_t, said str"))
     ]
+
+
+def compare_with_vtables(core: Path) -> Counter[str]:
+    """Count the blocks that begin with a vtable, by their type from debug information: "sure" or "inferred" with "same", "none", or the
+    type if it is not the class of the vtable."""
+    session, found = Session(open_core(str(core))), Counter[str]()
+    session.use_debug_types(True)
+    known, blocks, target = known_types(session), session.directory.blocks, session.target
+    assert known is not None
+    for index in range(len(blocks)):
+        word = target.word(blocks.address(index))
+        if session.types.is_class(word):
+            one, name = known.of(index, blocks.size(index)), shorten_template(session.types.full_name(word))
+            is_same = one is not None and shorten_template(one.name) == name
+            found["none" if one is None else f"{'sure' if one.is_sure else 'inferred'} {'same' if is_same else one.name}"] += 1
+    target.close()
+    return found
+
+
+def test_vtables_contradict_no_certain_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pointers do not contradict the vtables of objects. If vtables are not used, the types of objects follow from pointers alone: these
+    are not certain, because the declared class of a pointer may be a base class."""
+    program = tmp_path / "game"
+    subprocess.run(["g++", "-g", "-std=c++17", "-o", program, PROGRAMS / "typed_shapes.cpp"], check=True)
+    with cores.Running([str(program), "100", "1"], tmp_path / "run") as running:
+        core = running.gcore()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    found = compare_with_vtables(core)
+    assert list(found) == ["sure same"], found
+    monkeypatch.setattr(Spreading, "add_classes", lambda search, words: set[int]())
+    alone = compare_with_vtables(core)
+    assert sum(alone.values()) == found["sure same"] > 100
+    assert not [name for name in alone if name.startswith("sure ") and name != "sure same"], alone
