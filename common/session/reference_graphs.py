@@ -118,7 +118,7 @@ class ReferenceGraphs:
             if excluded is not None:
                 graph.exclude_words(*excluded)
             if session.object_types is not None:
-                graph.set_labels(session.object_types.types, session.object_types.ranks)
+                graph.set_labels(session.object_types.types, session.object_types.distinct_ranks)
             for piece in session.pieces(session.heap_ranges(), "reading the heaps"):
                 for part in cut_out(piece, stale):
                     graph.scan_blocks(part)
