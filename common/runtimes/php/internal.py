@@ -51,6 +51,8 @@ SMALLEST_PAGE = 1 << 10  # bytes of a page of a fiber's stack
 END_OF_FILE = 184  # offset in a spl_filesystem_object behind the members of open files
 END_OF_GENERATOR = 272  # bytes of a zend_generator
 END_OF_OBJECT = 56  # bytes of a zend_object with one property, as in a zend_generator
+HANDLE = 1  # number of the word of a zend_fiber, after its object, with the native stack pointer
+SAVED_WORDS = 64  # words of a native stack that may contain the state of the engine
 FIBER_WORDS = 32  # words of a zend_fiber that are searched for an address in its stack
 
 
@@ -193,16 +195,20 @@ class InternalObjects:
             if size:
                 yield frame, Range(frame, frame + size)
 
-    def stacks(self) -> Iterator[tuple[int, Range]]:
-        """Yield the innermost frame of each fiber, with the page of its stack. A page begins with
-        its top, its end and the address of the previous page. In the newest page, the stored top is
-        out of date."""
+    def stacks(self) -> Iterator[tuple[int, Range, Sequence[Range]]]:
+        """Yield the innermost frame of each fiber, with the page of its stack, and the words that
+        contain the end of this page. A page begins with its top, its end and the address of the
+        previous page. In the newest page, the stored top is out of date. A suspended fiber has the
+        end also on its native stack. Another block may begin there."""
         for address, _ in self._each(FIBER):
             words = self._memory.words(address + END_OF_OBJECT, FIBER_WORDS) or ()
             for word in words:
                 page = self._page(word) if word >= SMALLEST_PAGE else None
                 if page is not None:
-                    yield max(one for one in words if page.start <= one < page.end), page
+                    native = words[HANDLE] if words[HANDLE] % 8 == 0 else 0
+                    saved = (self._memory.words(native, SAVED_WORDS) or ()) if native else ()
+                    ends = [page.start + 8, *(native + 8 * at for at, value in enumerate(saved) if value == page.end)]
+                    yield max(one for one in words if page.start <= one < page.end), page, [Range(at, at + 8) for at in ends]
                     break
 
     def _page(self, address: int) -> Optional[Range]:

@@ -61,11 +61,10 @@ class Released:
             self.unused += found[:MOST_WORDS]
         for frame, block in interruptible(self._memory.target, internal.frames()):
             self._add(self._reader.read(frame), block)
-        for start, page in internal.stacks():
+        for start, page, ends in internal.stacks():
             end = self.add_stack(start, [page])
             if end is not None:
-                # The second word of a page is the address of its end: another block may be there.
-                self.unused += (Range(end, page.end), Range(page.start + 8, page.start + 16))
+                self.unused += (Range(end, page.end), *ends)
 
     def add_stack(self, start: int, pages: Sequence[Range]) -> Optional[int]:
         """Add the frames of a stack, from the innermost one outwards. Return the end of the
