@@ -29,6 +29,16 @@ def list_uncollected_blocks(counts: base.ReferenceCounts) -> array[int]:
     return array("I", (match.start() for match in re.finditer(bytes([CountVerdict.UNCOLLECTED]), counts.verdicts)))
 
 
+def list_mapping_blocks(session: Session, *kinds: Kind) -> list[int]:
+    """Return the indices of the leaked mappings whose block has one of these kinds, in the order of
+    the mappings. Mappings to which garbage refers are left out: if a collector frees the garbage,
+    the runtime unmaps them."""
+    counts, graph, find = session.reference_counts, session.graph(), session.directory.blocks.find
+    found = [find(start) for start, _ in session.directory.mappings.ranges]
+    garbage = CountVerdict.UNCOLLECTED
+    return [index for index in found if graph.kind(index) in kinds and (counts is None or counts.verdicts[index] != garbage)]
+
+
 def count_garbage(session: Session) -> tuple[Totals, int]:
     """Return number and bytes of all blocks of `session.graph()` that are garbage of a collector,
     and the number of leak heads among them."""

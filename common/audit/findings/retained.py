@@ -103,7 +103,7 @@ def _find_managed_objects(
     variables that retain the objects. `retained`: by runtime, the bytes of its objects that another
     finding explains."""
     for given in accounting.native:
-        one = _select_large(given, accounting, grown, retained)
+        one = _select_large(session, given, accounting, grown, retained)
         if one is None:
             continue
         holders = ((owner, _add_objects(one, owner, held)) for owner, held in (grown.variables if grown is not None else ()))
@@ -113,7 +113,7 @@ def _find_managed_objects(
 
 
 def _select_large(
-    given: RuntimeHoldings, accounting: Accounting, grown: Optional[TopRetainer], retained: Mapping[str, int]
+    session: Session, given: RuntimeHoldings, accounting: Accounting, grown: Optional[TopRetainer], retained: Mapping[str, int]
 ) -> Optional[RuntimeHoldings]:
     """Return the memory that a runtime's objects retain, without its uncertain and leaked parts.
     Return None if it is small, or if another finding explains it. `retained`: see
@@ -124,7 +124,7 @@ def _select_large(
     is_small = one.bytes < GROWN * denominator_without_files(accounting) and not one.is_leaked_garbage
     if one.bytes < HELD or is_small or (grown is not None and _is_variable(grown)):
         return None
-    one = _exclude_leaked(one)
+    one = _exclude_leaked(session, one)
     if one.bytes < HELD:
         return None
     if grown is not None and not grown.owner.managed and grown.is_most and grown.totals.bytes >= 2 * one.bytes:
@@ -245,12 +245,18 @@ def _exclude_uncertain(one: RuntimeHoldings) -> RuntimeHoldings:
     return one._replace(types=[row._replace(type=row.type._replace(bytes=0)) for row in one.types])
 
 
-def _exclude_leaked(one: RuntimeHoldings) -> RuntimeHoldings:
-    """Return the holdings without leaked objects, if it is known which objects leaked."""
-    rows = []
+def _exclude_leaked(session: Session, one: RuntimeHoldings) -> RuntimeHoldings:
+    """Return the holdings without leaked objects, if it is known which objects leaked.
+
+    The bytes of a type may include blocks that belong to its objects, such as the elements of
+    arrays. How many bytes belong to leaked objects is not counted: the objects of a type are taken
+    to have the same size."""
+    known, rows = session.object_types, []
+    has_parts = known is not None and bool(known.parts)
     for row in one.types:
-        lost = row.leaked or Totals(0, 0)
-        kind = row.type._replace(objects=max(row.type.objects - lost.blocks, 0), bytes=max(row.type.bytes - lost.bytes, 0))
+        lost, objects = row.leaked or Totals(0, 0), max(row.type.objects, 1)
+        held = max(lost.bytes, row.type.bytes * min(lost.blocks, objects) // objects) if has_parts else lost.bytes
+        kind = row.type._replace(objects=max(row.type.objects - lost.blocks, 0), bytes=max(row.type.bytes - held, 0))
         rows.append(row._replace(type=kind))
     return one._replace(types=sorted(rows, key=lambda row: (-row.bytes, -row.type.objects, row.type.name)))
 

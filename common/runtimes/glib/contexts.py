@@ -184,7 +184,7 @@ class Contexts:
     def is_loop(self, place: int, size: int) -> bool:
         """Whether a block of `size` bytes at `place`, whose first word is the address of a context,
         is a GMainLoop."""
-        running, references = self._memory.halves((self._memory.word(place + 8) or 0))
+        running, references = self._memory.halves(self._memory.word(place + 8) or 0)
         return 16 <= size <= LOOP_BYTES and running <= 1 and 0 < references < MOST_REFERENCES
 
     def name(self, source: int) -> str:
