@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.engine.terms import NO_BLOCK, Kind, Totals
-from findleaks.formatting import blocks, number, shorten, size, some
+from findleaks.formatting import blocks, format_count, number, shorten, size, some
 from findleaks.results.amounts import Amount
 from findleaks.runtimes.count_verdict import CountVerdict
 
@@ -76,7 +76,7 @@ def describe_uncollected_garbage(session: Session, counts: base.ReferenceCounts)
     runtime = find_counting_runtime(session)
     if not found.blocks or runtime is None:
         return ""
-    of = some([f"{number(one.uncollected)} objects of {shorten(one.name)}" for one in list_largest_uncollected(counts)])
+    of = some([f"{format_count(one.uncollected, 'object')} of {shorten(one.name)}" for one in list_largest_uncollected(counts)])
     held = f"{size(found.bytes)} in {blocks(found.blocks)}"
     why = explain_uncollected_garbage(runtime.automatic_collection)
     return f"{held} is garbage that {runtime.name}'s collector has not freed, not a leak: {why} ({of})"

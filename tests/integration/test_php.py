@@ -226,7 +226,11 @@ def test_closures_of_generators(tmp_path: Path) -> None:
 
 
 CYCLES = """
-class User { public $made; public $name; function __construct($i) { $this->name = "user $i"; } function bind() { return function () { return $this; }; } }
+class User {
+    public $made, $name;
+    function __construct($i) { $this->name = "user $i"; }
+    function bind() { return function () { return $this; }; }
+}
 function clear($n) { return $n ? clear($n - 1) : array_fill(0, 8, $n); }
 gc_disable();
 for ($i = 0; $i < 100; $i++) {

@@ -89,7 +89,7 @@ def test_first_screen(lost: bool, program: Path, tmp_path: Path) -> None:
 
 
 def test_pools_that_were_freed(program: Path, tmp_path: Path) -> None:
-    """A pool that was freed while a chunk in it is in use belongs to the parent of the chunk, and has the name of the place that freed it."""
+    """A pool that was freed while a chunk in it is in use belongs to the parent of the chunk. The place that freed it is its name."""
     with cores.Running([str(program), "500", "kept", "freed"], tmp_path) as made:
         (finding,) = [one for one in run_json("verdict", "--pid", str(made.pid))["findings"] if one["finding"] == "talloc-context"]
     assert "the talloc context top context > struct server and 2,501 chunks below it have" in finding["text"], finding

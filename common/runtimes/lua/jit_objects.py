@@ -26,7 +26,7 @@ from findleaks.engine.terms import State as BlockState
 from findleaks.runtimes.lua import objects as lua
 from findleaks.runtimes.lua.jit_locals import list_calls, list_locals
 from findleaks.runtimes.lua.jit_types import FfiTypes
-from findleaks.runtimes.lua.layout import FUNCTION, NUMBER, STRING, TABLE, TEXT, THREAD, USERDATA, Layout, State, describe_place
+from findleaks.runtimes.lua.layout import FIXED, FUNCTION, NUMBER, STRING, TABLE, TEXT, THREAD, USERDATA, Layout, State, describe_place
 from findleaks.runtimes.lua.weak import WeakWords, is_object
 from findleaks.target.base import Range, Target
 from findleaks.target.interruptible import interruptible
@@ -125,6 +125,8 @@ class JitObjects(lua.Objects):
         added = 0
         if kind == _STRING:
             number, pattern = lua.STRINGS, _LEAF
+            if head[0] & FIXED:
+                self.roots.append(start)
         elif kind == _TABLE:
             number = self._object_number(state, words[_METATABLE // 8], lua.TABLES)
             added = self._add_parts(state, address, head, words)

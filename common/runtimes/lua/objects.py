@@ -17,6 +17,7 @@ from findleaks.engine.terms import NO_BLOCK, Exclusion, Totals
 from findleaks.runtimes.lua.class_names import ClassNames
 from findleaks.runtimes.lua.layout import (
     C_FUNCTION,
+    FIXED,
     FUNCTION,
     MAIN_CHUNK,
     NUMBER,
@@ -114,10 +115,14 @@ class Objects:
         if layout.cache:
             self.dead.append(Range(*(state.address + bound for bound in layout.cache)))
         nodes = self._follow([head for head in heads if head])
+        if layout.has_fixed_list and heads[len(layout.lists) - 1]:
+            self.roots += self._follow([heads[len(layout.lists) - 1]])
         records, missing = read_records(self._target, self._engine, nodes, 72)
         words = self._target.arch.words(records)
         indices, sizes = self._blocks.find_all(nodes)
         self._add_thread(state, state.thread)
+        if not layout.has_fixed_list and self._is_little:
+            self.roots += (address for address, head in zip(nodes, words[1::9]) if head >> 8 & FIXED and head & 15 == STRING)
         strings, found, patterns = self.totals[STRINGS], self.found, self.patterns
         for number, (address, index, size, head) in enumerate(zip(nodes, indices, sizes, words[1::9])):
             if number in missing or index == NO_BLOCK or found[index] != NO_ROOT:

@@ -10,7 +10,7 @@ PHP 8.1 to 8.4, 64-bit."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Optional
 
