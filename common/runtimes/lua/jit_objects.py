@@ -43,7 +43,7 @@ _WORDS = 14  # of an object that are read
 _METATABLE = 32  # in tables and userdata
 _BASE, _TOP, _STACK, _OPEN, _ENVIRONMENT = 32, 40, 56, 64, 72
 """In threads. _OPEN: the list of open upvalues; _ENVIRONMENT: the table of global variables."""
-_TABLE_BYTES, _UPVALUE_BYTES, _USERDATA_BYTES, _USERDATA_LENGTH, _COLOCATED = 64, 48, 40, 24, 11
+_TABLE_BYTES, _UPVALUE_BYTES, _USERDATA_BYTES, _USERDATA_LENGTH, _COLOCATED = 64, 48, 48, 24, 11
 _PC, _UPVALUES, _FFID, _UPVALUE_COUNT = 32, 40, 10, 11  # in functions
 PROTOTYPE = 104  # bytes of GCproto; functions refer to the code behind it
 _CHUNK, _LINE, _UPVALUE_NAMES, _VARIABLES = 64, 72, 88, 96  # in prototypes
