@@ -6,7 +6,7 @@ behind it the global_State. The two refer to each other."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
@@ -128,3 +128,9 @@ def describe_place(source: str, line: Optional[int]) -> str:
         return ""
     name = "/".join(source[1:].split("/")[-2:]) if source.startswith("@") else source.split("\n")[0][:40]
     return f"{name}:{line}" if line else f"{name}{MAIN_CHUNK}"
+
+
+def select_fixed(nodes: Iterable[int], heads: Iterable[int]) -> Iterable[int]:
+    """Return the strings that are never freed, in versions up to 5.2. `heads`: the second word of
+    each node, from little-endian memory."""
+    return (node for node, head in zip(nodes, heads) if head >> 8 & FIXED and head & 15 == STRING)
