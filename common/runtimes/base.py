@@ -118,20 +118,6 @@ class ObjectTypes(NamedTuple):
     parts: Sequence[int] = ()
     are_trees: bool = False
 
-    @property
-    def distinct_ranks(self) -> array[int]:
-        """`ranks` without equal numbers: of types with the same rank, the first by name has the
-        highest. Thus all cycles of the same types are named after one of them. In trees, types of
-        the same rank stay equal, because the block with the lowest address is mostly the top."""
-        if self.are_trees:
-            return self.ranks
-        order = sorted(range(len(self.ranks)), key=lambda number: self.names[number], reverse=True)
-        order.sort(key=lambda number: self.ranks[number])
-        ranks = array("I", [1]) * len(order)
-        for rank, number in enumerate(order, 1):
-            ranks[number] = rank
-        return ranks
-
 
 class Objects(NamedTuple):
     """Live objects of a runtime's own heap, as nodes that refer to one another.
