@@ -90,8 +90,9 @@ class Talloc(Runtime):
             if place not in missing and size <= space and _is_chunk(flags, name, bool(offset)):
                 is_full = bool(offset) or space - size < (SLACK if size < LARGE else PAGES)
                 is_freed = bool(flags & FREED)
-                links = (0, 0, 0) if is_freed else (following, child, references)
-                yield flags, is_full, Chunk(index, start + offset, name, size, *links, is_freed)
+                if is_freed:
+                    following = child = references = 0
+                yield flags, is_full, Chunk(index, start + offset, name, size, following, child, references, is_freed)
 
     def _is_magic(self, number: int) -> bool:
         """Whether the library's data contains this number."""
