@@ -11,7 +11,7 @@ from findleaks.audit.diagnostics import is_trusted, list_reader_notes
 from findleaks.audit.in_flight import find_in_flight
 from findleaks.audit.kernel_pointers import describe_unreadable_pointers, summarise_kernel_pointers
 from findleaks.audit.leak_groups import Leak, list_leaks, merge_leaks, name_contents
-from findleaks.audit.reference_evidence import count_garbage, is_garbage, summarise_reference_evidence
+from findleaks.audit.reference_evidence import count_garbage, is_garbage, list_mapping_blocks, summarise_reference_evidence
 from findleaks.audit.unread_memory import find_unread_memory
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Kind, State
@@ -69,8 +69,8 @@ def find_leaks(
         suppressed=_list_suppressed(suppressions),
         unused_suppressions=[str(rule) for rule in suppressions.list_unused()] if suppressions else (),
         recorders=_recorders(session) if by == SITE else None,
-        mappings=_mappings(session, graph, Kind.DEFINITE, Kind.INDIRECT),
-        possible_mappings=_mappings(session, graph, Kind.POSSIBLE),
+        mappings=_mappings(session, Kind.DEFINITE, Kind.INDIRECT),
+        possible_mappings=_mappings(session, Kind.POSSIBLE),
         garbage=Amount.of(garbage),
         garbage_heads=garbage_heads,
         definite=sum(leak.bytes + leak.indirect_bytes for leak in leaks if leak.kind == Kind.DEFINITE),
@@ -126,11 +126,10 @@ def _totals(session: Session, graph: Graph) -> Totals:
     return Totals(Amount.of(session.directory.blocks.totals(State.IN_USE)), *(Amount.of(graph.totals(kind)) for kind in kinds))
 
 
-def _mappings(session: Session, graph: Graph, *kinds: Kind) -> Amount:
+def _mappings(session: Session, *kinds: Kind) -> Amount:
     """Return number and bytes of the leaked mappings whose block has one of these kinds."""
-    blocks = session.directory.blocks
-    found = [end - start for start, end in session.directory.mappings.ranges if graph.kind(blocks.find(start)) in kinds]
-    return Amount(len(found), sum(found))
+    found = list_mapping_blocks(session, *kinds)
+    return Amount(len(found), sum(map(session.directory.blocks.size, found)))
 
 
 def _list_suppressed(suppressions: Optional[Suppressions]) -> Sequence[Suppressed]:

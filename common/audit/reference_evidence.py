@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.engine.terms import NO_BLOCK, Kind, Totals
-from findleaks.formatting import blocks, number, shorten, size, some
+from findleaks.formatting import blocks, format_count, number, shorten, size, some
 from findleaks.results.amounts import Amount
 from findleaks.runtimes.count_verdict import CountVerdict
 
@@ -27,6 +27,16 @@ def list_uncollected_blocks(counts: base.ReferenceCounts) -> array[int]:
     """Return the indices ("I") of leaked blocks that are garbage which a collector has not freed
     yet."""
     return array("I", (match.start() for match in re.finditer(bytes([CountVerdict.UNCOLLECTED]), counts.verdicts)))
+
+
+def list_mapping_blocks(session: Session, *kinds: Kind) -> list[int]:
+    """Return the indices of the leaked mappings whose block has one of these kinds, in the order of
+    the mappings. Mappings to which garbage refers are left out: if a collector frees the garbage,
+    the runtime unmaps them."""
+    counts, graph, find = session.reference_counts, session.graph(), session.directory.blocks.find
+    found = [find(start) for start, _ in session.directory.mappings.ranges]
+    garbage = CountVerdict.UNCOLLECTED
+    return [index for index in found if graph.kind(index) in kinds and (counts is None or counts.verdicts[index] != garbage)]
 
 
 def count_garbage(session: Session) -> tuple[Totals, int]:
@@ -66,7 +76,7 @@ def describe_uncollected_garbage(session: Session, counts: base.ReferenceCounts)
     runtime = find_counting_runtime(session)
     if not found.blocks or runtime is None:
         return ""
-    of = some([f"{number(one.uncollected)} objects of {shorten(one.name)}" for one in list_largest_uncollected(counts)])
+    of = some([f"{format_count(one.uncollected, 'object')} of {shorten(one.name)}" for one in list_largest_uncollected(counts)])
     held = f"{size(found.bytes)} in {blocks(found.blocks)}"
     why = explain_uncollected_garbage(runtime.automatic_collection)
     return f"{held} is garbage that {runtime.name}'s collector has not freed, not a leak: {why} ({of})"

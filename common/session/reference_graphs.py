@@ -25,10 +25,24 @@ from findleaks.target.base import Range
 from findleaks.target.ranges import cut_out, intersection, range_at, subtract
 
 if TYPE_CHECKING:
-    from findleaks.runtimes.base import Exclusions
+    from findleaks.runtimes.base import Exclusions, ObjectTypes
     from findleaks.session import Session
     from findleaks.session.dependent_blocks import DependentBlock
     from findleaks.session.leaked_mappings import MappingSearch
+
+
+def _distinguish_ranks(known: ObjectTypes) -> array[int]:
+    """Return `ranks` without equal numbers: of types with the same rank, the first by name has the
+    highest. Thus all cycles of the same types are named after one of them. In trees, types of the
+    same rank stay equal, because the block with the lowest address is mostly the top."""
+    if known.are_trees:
+        return known.ranks
+    order = sorted(range(len(known.ranks)), key=lambda number: known.names[number], reverse=True)
+    order.sort(key=lambda number: known.ranks[number])
+    ranks = array("I", [1]) * len(order)
+    for rank, number in enumerate(order, 1):
+        ranks[number] = rank
+    return ranks
 
 
 def _last_bytes(ranges: Sequence[Range]) -> list[int]:
@@ -118,7 +132,7 @@ class ReferenceGraphs:
             if excluded is not None:
                 graph.exclude_words(*excluded)
             if session.object_types is not None:
-                graph.set_labels(session.object_types.types, session.object_types.ranks)
+                graph.set_labels(session.object_types.types, _distinguish_ranks(session.object_types))
             for piece in session.pieces(session.heap_ranges(), "reading the heaps"):
                 for part in cut_out(piece, stale):
                     graph.scan_blocks(part)

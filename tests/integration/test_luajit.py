@@ -65,7 +65,7 @@ def check(output: str, early: int, where: list[str]) -> None:
     assert len(kept) > 8000 and len(garbage) == 1000
     lights = dict(re.findall(r"light (\w+) (\w+)", output))
     kinds = {block["address"]: block.get("kind") for block in answer}
-    assert len(lights) == 240 and {address for address, kind in lights.items() if kind == "lost"} == {
+    assert len(lights) == 280 and {address for address, kind in lights.items() if kind == "lost"} == {
         address for address in lights if kinds[address] in truth.LOST
     }
     assert not leaked & set(kept) and len(set(garbage) - leaked) <= 50  # stale words may refer to a few objects that refer to other objects

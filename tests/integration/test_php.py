@@ -225,6 +225,42 @@ def test_closures_of_generators(tmp_path: Path) -> None:
     assert kinds["reachable"] >= 600 and kinds["definite"] + kinds["indirect"] >= 250
 
 
+CYCLES = """
+class User {
+    public $made, $name;
+    function __construct($i) { $this->name = "user $i"; }
+    function bind() { return function () { return $this; }; }
+}
+function clear($n) { return $n ? clear($n - 1) : array_fill(0, 8, $n); }
+gc_disable();
+for ($i = 0; $i < 100; $i++) {
+    $user = new User($i);
+    $user->made = new Fiber(function () use ($user) { Fiber::suspend(1); });
+    $user->made->start();
+    $user = new User($i);
+    $user->made = $user->bind();
+}
+unset($user);
+clear(50);
+fwrite(STDOUT, "ready\n"); while (true) { sleep(3600); }
+"""
+"""Users are in cycles with fibers and with closures. The native stack of a fiber is a mapping. Stale words may keep a few."""
+
+
+def test_garbage_cycles_of_fibers_and_closures(tmp_path: Path) -> None:
+    """All cycles are garbage of the type User, with the stacks of the fibers. Nothing is leaked, and nothing counts twice."""
+    with cores.Running([real.executable("php"), "-n", "-r", CYCLES], tmp_path / "run") as made:
+        where = "--pid", str(made.pid)
+        answer, findings = run_json("find", *where), run_json("verdict", *where)["findings"]
+    heads = [one for one in answer["groups"] if one["kind"] == "definite"]
+    assert {one["type"] for one in heads} == {"User"} and all(one["garbage"] for one in heads)
+    assert 180 <= sum(one["blocks"] for one in heads) <= 200
+    leaked = [answer["totals"][kind]["blocks"] for kind in ("definite", "indirect")]
+    assert answer["reference_counts"]["uncollected"]["blocks"] == sum(leaked) and "mappings" not in answer
+    texts = [one["text"].partition(":")[0] for one in findings]
+    assert len(texts) == 2 and texts[0] == "Garbage, not leaked" and texts[1].startswith("Nothing leaked"), texts
+
+
 def test_damage(blocks: cores.Running, tmp_path: Path) -> None:
     """An invalid entry of a page map and an overwritten link of a free block are reported, and the other blocks are read."""
     core = blocks.gcore()

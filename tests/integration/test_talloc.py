@@ -88,6 +88,14 @@ def test_first_screen(lost: bool, program: Path, tmp_path: Path) -> None:
         assert "30,000 of struct session" in findings["talloc-context"]["cause"]
 
 
+def test_pools_that_were_freed(program: Path, tmp_path: Path) -> None:
+    """A pool that was freed while a chunk in it is in use belongs to the parent of the chunk. The place that freed it is its name."""
+    with cores.Running([str(program), "500", "kept", "freed"], tmp_path) as made:
+        (finding,) = [one for one in run_json("verdict", "--pid", str(made.pid))["findings"] if one["finding"] == "talloc-context"]
+    assert "the talloc context top context > struct server and 2,501 chunks below it have" in finding["text"], finding
+    assert re.search(r"1,000 of pool freed at \S*talloc_chunks.c:\d+ \(3\.9 MiB\)", finding["cause"]), finding
+
+
 @pytest.mark.parametrize("tracking", ["listed", "tracked"])
 def test_words_that_are_not_references(tracking: str, program: Path, tmp_path: Path) -> None:
     """Lists of references, lists of chunks without a parent, and words after the requested bytes of a chunk are not references."""

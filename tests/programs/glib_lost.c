@@ -64,6 +64,11 @@ static void __attribute__((noinline)) lose(void) {
         if (i < CONTEXTS)
             make_context();
     }
+    for (int i = 0; i < EACH; i++) { /* these contexts have no sources, and only a loop refers to each */
+        GMainContext *context = g_main_context_new();
+        g_main_loop_new(context, FALSE);
+        g_main_context_unref(context);
+    }
 }
 
 static void __attribute__((noinline)) sweep(void) {
@@ -78,7 +83,7 @@ int main(void) {
     lose();
     make_context(); /* registers and variables of GLib may refer to the last context */
     sweep();
-    printf("%d GSimpleAction\n%d GClosure of on_event\n%d GBytes\n%d GIOChannel\n%d GMainContext\n", EACH, EACH, EACH, EACH, CONTEXTS);
+    printf("%d GSimpleAction\n%d GClosure of on_event\n%d GBytes\n%d GIOChannel\n%d GMainContext\n%d GMainLoop\n", EACH, EACH, EACH, EACH, CONTEXTS, EACH);
     for (int i = 0; i < 3; i++)
         printf("kept %p\n", (void *)~proxies[i]);
     printf("kept %p\nkept %p\nready\n", (void *)kept, (void *)g_source_get_context(kept_source));

@@ -1,6 +1,6 @@
 /* Blocks of LuaJIT's allocator. Prints "used ADDRESS SIZE" for each block that LuaJIT has requested since its state exists, "freed
  * ADDRESS" for each that it freed, and "early NUMBER": how many blocks it freed that are older. The script prints "kept ADDRESS" or
- * "garbage ADDRESS" for its objects. Prints "light ADDRESS KIND" for blocks of malloc to which only light userdata refer. With the
+ * "garbage ADDRESS" for its objects. Prints "light ADDRESS KIND" for blocks of malloc to which only userdata refer. With the
  * argument "bare", only the state exists. */
 #include <lauxlib.h>
 #include <lua.h>
@@ -70,10 +70,10 @@ static const char script[] =
     "  end\n"
     "end\n"
     "drop()\n"
-    "local elements, fields, keys, upvalues, removed = {}, {}, {}, {}, {}\n"
+    "local elements, fields, keys, upvalues, removed, boxes = {}, {}, {}, {}, {}, {}\n"
     "local function lights()\n"
     "  for i = 1, 40 do\n"
-    "    elements[i] = native('kept', i % 2 == 0); fields['f' .. i] = native('kept'); keys[native('kept', i % 4 == 0)] = i\n"
+    "    elements[i] = native('kept', i % 2 == 0); fields['f' .. i] = native('kept'); keys[native('kept', i % 4 == 0)] = i; boxes[i] = box(i)\n"
     "    local captured = native('kept'); upvalues[i] = function() return captured end\n"
     "    local key = native('lost'); removed[key] = i; removed[key] = nil; removed['f' .. i] = native('lost'); removed['f' .. i] = nil\n"
     "  end\n"
@@ -82,7 +82,7 @@ static const char script[] =
     "local function sweep(depth) local a, b, c, d, e = depth, depth, depth, depth, depth\n"
     "  return depth > 0 and sweep(depth - 1) + a + b + c + d + e or 0 end\n"
     "sweep(100)\n"
-    "return function() return kept, by_name, threads, data, sweep, elements, fields, keys, upvalues, removed end\n";
+    "return function() return kept, by_name, threads, data, sweep, elements, fields, keys, upvalues, removed, boxes end\n";
 
 /* native(KIND, large): a light userdata of a block in the heap or, if `large` is true, in a mapping; addresses of both sorts differ in
  * their upper bits. */
@@ -90,6 +90,16 @@ static int native(lua_State *lua) {
     void *block = malloc(lua_toboolean(lua, 2) ? 1 << 18 : 400);
     printf("light %p %s\n", block, luaL_checkstring(lua, 1));
     lua_pushlightuserdata(lua, block);
+    return 1;
+}
+
+/* box(SIZE): a userdata of SIZE words, the last of which refers to a block. */
+static int box(lua_State *lua) {
+    int size = (int)luaL_checkinteger(lua, 1);
+    void **made = lua_newuserdata(lua, (size_t)size * sizeof *made);
+    memset(made, 0, (size_t)size * sizeof *made);
+    made[size - 1] = malloc(400);
+    printf("light %p kept\n", made[size - 1]);
     return 1;
 }
 
@@ -101,6 +111,7 @@ int main(int count, char **words) {
         lua_setallocf(lua, record, state);
         luaL_openlibs(lua);
         lua_register(lua, "native", native);
+        lua_register(lua, "box", box);
         if (luaL_dostring(lua, script)) {
             fprintf(stderr, "%s\n", lua_tostring(lua, -1));
             return 1;

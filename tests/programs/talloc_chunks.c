@@ -13,7 +13,7 @@ struct server { struct session **sessions; int count; };
 
 enum { HELD = 500, LOST = 100 };
 TALLOC_CTX *top;
-struct server *server;
+struct server *server; static void free_pools(void);
 
 static struct session *session(void *context, int id) {
     struct session *made = talloc_zero(context, struct session);
@@ -76,10 +76,20 @@ int main(int argc, char **argv) {
     if (argc > 3 && !strcmp(argv[3], "tracked")) talloc_enable_null_tracking();
     grow(argc > 1 ? atoi(argv[1]) : HELD);
     lose();
-    if (argc > 3) list_chunks();
+    if (argc > 3 && !strcmp(argv[3], "freed")) free_pools(); else if (argc > 3) list_chunks();
     else if (argc > 2) top = server = NULL;
     sweep();
     puts("ready");
     fflush(stdout);
     for (;;) pause();
+}
+
+/* These pools are freed, but the server still uses a chunk in each. */
+static void __attribute__((noinline)) free_pools(void) {
+    for (int number = 0; number < 1000; number++) {
+        void *pool = talloc_pool(NULL, 4000);
+        talloc_free(talloc_size(pool, 40));
+        talloc_steal(server, talloc_zero(pool, struct session));
+        talloc_free(pool);
+    }
 }

@@ -14,6 +14,7 @@ from typing import Optional
 
 from findleaks.audit.accounting import PURE_STEP, STEP, clip_runs
 from findleaks.audit.leak_groups import group_leaked_blocks
+from findleaks.audit.reference_evidence import list_mapping_blocks
 from findleaks.engine.terms import Kind, Totals
 from findleaks.formatting import format_amount
 from findleaks.session import Session
@@ -83,8 +84,7 @@ class BlockFigures:
         blocks, graph, mappings = self._session.directory.blocks, self._graph, self._session.directory.mappings.ranges
         if mappings:  # This call chooses the blocks that represent cycles.
             group_leaked_blocks(self._session, graph)
-        indices = [blocks.find(start) for start, _ in mappings]
-        chosen = {index for index in indices if graph.kind(index) in kinds}
+        chosen = set(list_mapping_blocks(self._session, *kinds))
         # The leak head of a cycle is its block with the lowest address, which need not be the
         # mapping.
         heads = {graph.leader(index) if graph.kind(index) in LEAKED else index for index in chosen}
@@ -99,7 +99,8 @@ class BlockFigures:
         mapping."""
         blocks, graph, mappings = self._session.directory.blocks, self._graph, self._session.directory.mappings.ranges
         starts = {blocks.find(start) for start, _ in mappings}
-        return sorted(index for index in starts if graph.kind(index) == Kind.INDIRECT and graph.leader(index) not in starts)
+        below = list_mapping_blocks(self._session, Kind.INDIRECT)
+        return sorted(index for index in below if graph.leader(index) not in starts)
 
     def most_common_size(self, kind: Kind, excluded: Iterable[array[int]] = ()) -> tuple[int, int]:
         """Return a usable size and the number of blocks with this size: the size whose blocks of

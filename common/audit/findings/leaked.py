@@ -124,7 +124,7 @@ def find_uncollected_garbage(session: Session, figures: BlockFigures) -> Iterato
     if runtime is None:
         return
     why = explain_uncollected_garbage(runtime.automatic_collection)
-    top = some([f"{number(one.uncollected)} objects of {shorten(one.name)}" for one in list_largest_uncollected(counts)])
+    top = some([f"{format_count(one.uncollected, 'object')} of {shorten(one.name)}" for one in list_largest_uncollected(counts)])
     title = f"Garbage, not leaked: {garbage.amount} in {blocks(garbage.blocks)} that {runtime.name}'s collector has not freed: {top}."
     collect, enable = runtime.collect_calls
     remedies = (f"call {collect}, or {enable}",) if runtime.automatic_collection is False else (f"call {collect}",)

@@ -12,6 +12,7 @@ from findleaks.audit.findings.significance import is_significant
 from findleaks.audit.leak_commands import suggest_mapping_track
 from findleaks.audit.leak_groups import Leak, list_leaks, merge_leaks
 from findleaks.audit.mapping_contents import HUGE_PAGES, STACK
+from findleaks.audit.reference_evidence import list_mapping_blocks
 from findleaks.engine.terms import Kind
 from findleaks.formatting import blocks, format_count, number, size, some
 from findleaks.runtimes.finding import Finding
@@ -55,9 +56,7 @@ def find_leaked_mappings(session: Session, accounting: Accounting, figures: Bloc
 
 def _find_example(session: Session, kinds: Sequence[Kind]) -> int:
     """Return the start of the first mapping of these kinds."""
-    blocks, graph = session.directory.blocks, session.graph()
-    starts = (start for start, _ in session.directory.mappings.ranges)
-    return next(start for start in starts if graph.kind(blocks.find(start)) in kinds)
+    return session.directory.blocks.address(list_mapping_blocks(session, *kinds)[0])
 
 
 def _describe(leak: Leak) -> str:

@@ -13,6 +13,7 @@ from findleaks.audit.findings.figures import BlockFigures, Figures, exclude_figu
 from findleaks.audit.findings.retainer_sentences import describe_callbacks, describe_field, describe_shared_part, describe_size
 from findleaks.audit.findings.root_groups import describe_root_groups, describe_streams, is_most_of, list_variable_remedies
 from findleaks.audit.findings.significance import PART, denominator_without_files
+from findleaks.audit.leaked_objects import exclude_leaked
 from findleaks.audit.managed import RuntimeHoldings
 from findleaks.audit.owner import Owner, OwnerSort
 from findleaks.engine.terms import Kind, Totals
@@ -103,7 +104,7 @@ def _find_managed_objects(
     variables that retain the objects. `retained`: by runtime, the bytes of its objects that another
     finding explains."""
     for given in accounting.native:
-        one = _select_large(given, accounting, grown, retained)
+        one = _select_large(session, given, accounting, grown, retained)
         if one is None:
             continue
         holders = ((owner, _add_objects(one, owner, held)) for owner, held in (grown.variables if grown is not None else ()))
@@ -113,7 +114,7 @@ def _find_managed_objects(
 
 
 def _select_large(
-    given: RuntimeHoldings, accounting: Accounting, grown: Optional[TopRetainer], retained: Mapping[str, int]
+    session: Session, given: RuntimeHoldings, accounting: Accounting, grown: Optional[TopRetainer], retained: Mapping[str, int]
 ) -> Optional[RuntimeHoldings]:
     """Return the memory that a runtime's objects retain, without its uncertain and leaked parts.
     Return None if it is small, or if another finding explains it. `retained`: see
@@ -124,7 +125,7 @@ def _select_large(
     is_small = one.bytes < GROWN * denominator_without_files(accounting) and not one.is_leaked_garbage
     if one.bytes < HELD or is_small or (grown is not None and _is_variable(grown)):
         return None
-    one = _exclude_leaked(one)
+    one = exclude_leaked(session, one)
     if one.bytes < HELD:
         return None
     if grown is not None and not grown.owner.managed and grown.is_most and grown.totals.bytes >= 2 * one.bytes:
@@ -243,16 +244,6 @@ def _exclude_uncertain(one: RuntimeHoldings) -> RuntimeHoldings:
     if not one.runtime.counts_garbage and not one.runtime.reports_objects:
         return one
     return one._replace(types=[row._replace(type=row.type._replace(bytes=0)) for row in one.types])
-
-
-def _exclude_leaked(one: RuntimeHoldings) -> RuntimeHoldings:
-    """Return the holdings without leaked objects, if it is known which objects leaked."""
-    rows = []
-    for row in one.types:
-        lost = row.leaked or Totals(0, 0)
-        kind = row.type._replace(objects=max(row.type.objects - lost.blocks, 0), bytes=max(row.type.bytes - lost.bytes, 0))
-        rows.append(row._replace(type=kind))
-    return one._replace(types=sorted(rows, key=lambda row: (-row.bytes, -row.type.objects, row.type.name)))
 
 
 def _find_one_root(session: Session, accounting: Accounting, figures: BlockFigures, found: Optional[TopRetainer]) -> Iterator[Finding]:

@@ -28,15 +28,16 @@ OWN_LINK = 24  # bytes of the GList with which a GSourceList begins since 2.64
 MOST_LISTS = 1 << 16  # priorities of the sources of a context
 FUNCTION = 8  # offset in GSourceCallback
 SAMPLE = 4  # entries of a table that are examined
-LISTED = 64  # elements of a list of which one must be a context with sources
+LISTED = 64  # elements of a list of which one must be a context
 MOST_CONTEXTS = 1 << 14  # elements of the list of all contexts that are read
 MOST_SOURCES = 1 << 20  # sources of a context that are named
+LOOP_BYTES = 40  # most bytes of the block of a GMainLoop (16 bytes: context, is_running, ref_count)
 CALLBACK_BYTES = 32  # bytes of a GSourceCallback
 MOST_UNUSED = 1 << 14  # sources of a context whose callbacks are examined
 
 
 class MainContext(NamedTuple):
-    """A main context with sources. `is_default`: a variable of GLib refers to it. `destroyed` are
+    """A main context. `is_default`: a variable of GLib refers to it. `destroyed` are
     sources that were destroyed and still have references. `unowned` are the words with which the
     context refers to the destroyed sources: `ref_count` of a source does not include them."""
 
@@ -64,10 +65,7 @@ class Contexts:
         others = [one for one in self.all if not one.is_default]
         sources = islice(chain.from_iterable(one.sources for one in others), MOST_UNUSED)
         places = [source + CONTEXT for source in sources if self._memory.int32(source + SOURCE_REFERENCES) == 1]
-        for one in others:
-            words = self._memory.words(one.address, CONTEXT_BYTES // 8) or ()
-            end = one.address + CONTEXT_BYTES
-            places += (word for word in words if word and word % 8 == 0 and one.address < (self._memory.word(word) or 0) < end)
+        places += chain.from_iterable(self._own_records(one.address) for one in others)
         return [*self._list_words, *(Range(place, place + 8) for place in places)]
 
     @cached_property
@@ -86,7 +84,7 @@ class Contexts:
         return contexts, variables
 
     def _contexts_of(self, word: int) -> Iterator[int]:
-        """Yield the context at an address, or the contexts with sources of the list at it."""
+        """Yield the context at an address, or the contexts of the list at it."""
         if self._table(word) is not None:
             yield word
             return
@@ -106,14 +104,22 @@ class Contexts:
             self._list_words += nodes
 
     def _table(self, context: int) -> Optional[Header]:
-        """Return the table of the sources of a context; None if there is none."""
+        """Return the table of the sources of a context; None if there is no context."""
         memory = self._memory
         if not 0 < (memory.int32(context + REFERENCES) or 0) < MOST_REFERENCES:
             return None
         sources = memory.word(context + SOURCES)
-        found = next(filter(None, (read_header(memory, sources, layout) for layout in LAYOUTS)), None) if sources else None
+        found = next(filter(None, (read_header(memory, sources, layout, 0) for layout in LAYOUTS)), None) if sources else None
         sample = [value for _, value in islice(read_entries(memory, found), SAMPLE)] if found is not None else []
-        return found if sample and all(self._source(value, context) for value in sample) else None
+        is_context = all(self._source(value, context) for value in sample) if sample else next(self._own_records(context), 0)
+        return found if is_context else None
+
+    def _own_records(self, context: int) -> Iterator[int]:
+        """Yield the words of records (GPollRec) that refer to a member of a context. A context
+        always has one, for the descriptor that wakes it up."""
+        words = self._memory.words(context, CONTEXT_BYTES // 8) or ()
+        end = context + CONTEXT_BYTES
+        yield from (word for word in words if word and word % 8 == 0 and context < (self._memory.word(word) or 0) < end)
 
     def _source(self, value: int, context: int) -> int:
         """Return the address of the source to which a table's value refers; 0 if there is none. In
@@ -128,7 +134,7 @@ class Contexts:
 
     @cached_property
     def all(self) -> Sequence[MainContext]:
-        """The contexts with sources."""
+        """The contexts."""
         made = []
         for address, is_default in self._found[0].items():
             table = self._table(address)
@@ -174,6 +180,12 @@ class Contexts:
             if found:
                 return found
         return ()
+
+    def is_loop(self, place: int, size: int) -> bool:
+        """Whether a block of `size` bytes at `place`, whose first word is the address of a context,
+        is a GMainLoop."""
+        running, references = self._memory.halves(self._memory.word(place + 8) or 0)
+        return 16 <= size <= LOOP_BYTES and running <= 1 and 0 < references < MOST_REFERENCES
 
     def name(self, source: int) -> str:
         """Return the name of a source, safe to print; "" if it has none."""

@@ -46,6 +46,7 @@ MOST_REFERENCES = 1 << 30
 MANY = 16  # fewest handlers of one signal of one instance that are a root with a name
 MOST_NAMED = 1000  # most such roots
 HANDLER, CLOSURE, SOURCE, DESTROYED = "signal handler", "GClosure", "GSource", "GSource (destroyed)"
+LOOP = "GMainLoop"
 HANDLERS = "signal handlers"
 EARLIER_QUARKS = "earlier table of quarks"
 ARRAYS = "interfaces"
@@ -117,7 +118,9 @@ class GLib(Runtime):
         names = list(dict.fromkeys(filter(None, numbers.values())))
         own = len(names)
         self._mini_objects = mini_objects.read_types(self._memory, self._nodes, type_names)
-        texts = {**{address: f"GVariant {text}" for address, text in self._variants.items()}, **self._mini_objects}
+        self._loops = dict.fromkeys((one.address for one in self.contexts.all), LOOP)
+        variant_names = {address: f"GVariant {text}" for address, text in self._variants.items()}
+        texts = {**variant_names, **self._mini_objects, **self._loops}
         names += dict.fromkeys(texts.values())
         by_name = {name: number for number, name in enumerate(names)}
         by_word = {address: by_name[name] for address, name in (*numbers.items(), *texts.items()) if name}
@@ -165,6 +168,8 @@ class GLib(Runtime):
             return fits and (one.fundamental != OBJECT or 0 < count < MOST_REFERENCES)
         if word in self._mini_objects:
             return not offset and 0 < count < MOST_REFERENCES and mini_objects.is_mini_object(self._memory, self._code, place, size)
+        if word in self._loops:
+            return not offset and self.contexts.is_loop(place, size)
         return word != 0 and not offset and 0 < variants.read_count(self._memory, place, size) < MOST_REFERENCES
 
     @cached_property

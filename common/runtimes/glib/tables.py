@@ -47,13 +47,14 @@ class Header(NamedTuple):
     equal_function: int
 
 
-def read_header(memory: Memory, address: int, layout: Layout) -> Optional[Header]:
-    """Return the header of the hash table at an address; None if there is no table with entries."""
+def read_header(memory: Memory, address: int, layout: Layout, least: int = 1) -> Optional[Header]:
+    """Return the header of the hash table at an address; None if there is no table with at least
+    this number of entries."""
     found = memory.members(address, layout.members)
     if found is None:
         return None
     slots, _, mask, count, occupied, bits, keys, hashes, values, function, equal, references = found
-    if mask + 1 != slots or slots & mask or not 0 < count <= occupied <= slots or not 0 < references < MOST_REFERENCES:
+    if mask + 1 != slots or slots & mask or not least <= count <= occupied <= slots or not 0 < references < MOST_REFERENCES:
         return None
     if not bits & 3 and layout is LAYOUTS[-1]:
         bits = 3  # before 2.60, there are no such bits

@@ -5,6 +5,7 @@ the class is, in this order:
 
 - the field `__name` of the metatable, or a similar field of a library for classes;
 - the global variable, the module, or the field of a module that refers to it;
+- the name with which a C library has registered it (luaL_newmetatable);
 - the local variable that refers to it: `local Session = {}`. Functions use such a variable as an
   upvalue. The functions that are searched are those in the metatable, in its `__index`, in global
   variables and in modules, and those that run;
@@ -56,6 +57,7 @@ class ObjectReader(Protocol):
     def entries(self, state: State, table: int) -> Iterator[tuple[object, int, int, int]]: ...
     def text(self, state: State, string: int) -> str: ...
     def modules(self, state: State) -> Iterator[tuple[str, int]]: ...
+    def registry(self, state: State) -> Iterator[tuple[str, int, int]]: ...
     def globals(self, state: State) -> Iterator[tuple[str, int, int]]: ...
     def local_variables(self, state: State, thread: int) -> Iterator[tuple[int, str, int]]: ...
     def upvalues(self, state: State, function: int) -> Iterator[tuple[str, int]]: ...
@@ -158,6 +160,11 @@ class ClassNames:
             for name, value, _ in self._objects.globals(state):
                 names.setdefault(value, name)
                 functions[value] = None
+            # Lua's own tables in the registry have names that begin with "_".
+            registry = next((value for _, value, _ in self._objects.registry(state)), 0)
+            for key, kind, value, _ in islice(self._objects.entries(state, registry), _MOST_METHODS):
+                if kind == TABLE and isinstance(key, str) and key[:1] not in ("", "_"):
+                    names.setdefault(value, key)
 
     def _read_locals(self, state: State) -> dict[int, str]:
         """Return the names of the tables to which local variables refer."""

@@ -26,7 +26,7 @@ from findleaks.engine.terms import State as BlockState
 from findleaks.runtimes.lua import objects as lua
 from findleaks.runtimes.lua.jit_locals import list_calls, list_locals
 from findleaks.runtimes.lua.jit_types import FfiTypes
-from findleaks.runtimes.lua.layout import FUNCTION, NUMBER, STRING, TABLE, TEXT, THREAD, USERDATA, Layout, State, describe_place
+from findleaks.runtimes.lua.layout import FIXED, FUNCTION, NUMBER, STRING, TABLE, TEXT, THREAD, USERDATA, Layout, State, describe_place
 from findleaks.runtimes.lua.weak import WeakWords, is_object
 from findleaks.target.base import Range, Target
 from findleaks.target.interruptible import interruptible
@@ -43,7 +43,7 @@ _WORDS = 14  # of an object that are read
 _METATABLE = 32  # in tables and userdata
 _BASE, _TOP, _STACK, _OPEN, _ENVIRONMENT = 32, 40, 56, 64, 72
 """In threads. _OPEN: the list of open upvalues; _ENVIRONMENT: the table of global variables."""
-_TABLE_BYTES, _UPVALUE_BYTES, _USERDATA_BYTES, _USERDATA_LENGTH, _COLOCATED = 64, 48, 40, 24, 11
+_TABLE_BYTES, _UPVALUE_BYTES, _USERDATA_BYTES, _USERDATA_LENGTH, _COLOCATED = 64, 48, 48, 24, 11
 _PC, _UPVALUES, _FFID, _UPVALUE_COUNT = 32, 40, 10, 11  # in functions
 PROTOTYPE = 104  # bytes of GCproto; functions refer to the code behind it
 _CHUNK, _LINE, _UPVALUE_NAMES, _VARIABLES = 64, 72, 88, 96  # in prototypes
@@ -125,6 +125,8 @@ class JitObjects(lua.Objects):
         added = 0
         if kind == _STRING:
             number, pattern = lua.STRINGS, _LEAF
+            if head[0] & FIXED:
+                self.roots.append(start)
         elif kind == _TABLE:
             number = self._object_number(state, words[_METATABLE // 8], lua.TABLES)
             added = self._add_parts(state, address, head, words)

@@ -6,7 +6,7 @@ behind it the global_State. The two refer to each other."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
@@ -18,6 +18,7 @@ LIGHT, NUMBER, STRING, TABLE, FUNCTION, USERDATA, THREAD = 2, 3, 4, 5, 6, 7, 8
 """Types of objects: the four low bits of the byte at offset 8."""
 C_FUNCTION = 0x20  # in the type of a function, from 5.2 on
 MAIN_CHUNK = " (main chunk)"
+FIXED = 0x20  # in the marks of a string that is never freed (LuaJIT, and up to 5.2)
 TEXT = 24  # offset of a string's characters
 MOST = 1 << 10  # blocks that are tested, and states
 _SLACK = 64  # bytes by which a block may exceed the requested size
@@ -67,6 +68,12 @@ class Layout(NamedTuple):
     proto: int
     upvalue: int
     function: int
+
+    @property
+    def has_fixed_list(self) -> bool:
+        """Whether the last of `lists` has the objects that are never freed, such as the words of
+        the language."""
+        return self.version not in ("5.1", "5.2")
 
 
 LAYOUTS = (
@@ -121,3 +128,9 @@ def describe_place(source: str, line: Optional[int]) -> str:
         return ""
     name = "/".join(source[1:].split("/")[-2:]) if source.startswith("@") else source.split("\n")[0][:40]
     return f"{name}:{line}" if line else f"{name}{MAIN_CHUNK}"
+
+
+def select_fixed(nodes: Iterable[int], heads: Iterable[int]) -> Iterable[int]:
+    """Return the strings that are never freed, in versions up to 5.2. `heads`: the second word of
+    each node, from little-endian memory."""
+    return (node for node, head in zip(nodes, heads) if head >> 8 & FIXED and head & 15 == STRING)

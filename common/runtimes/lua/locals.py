@@ -11,6 +11,7 @@ from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks
+from findleaks.runtimes.lua.layout import FUNCTION
 from findleaks.target.base import Range
 
 MOST_CALLS = 1 << 14  # of one thread
@@ -111,3 +112,12 @@ def list_finished_calls(memory: Memory, blocks: Blocks, call: int) -> Iterator[R
             return
         yield Range(at + _MEMBERS, at + (found[2] & -8))
         at = memory.word(at + _NEXT) or 0
+
+
+def runs_lua(memory: Memory, version: str, call: int) -> bool:
+    """Return whether the function of a CallInfo is written in Lua; True if it is unknown."""
+    slot = memory.word(call + LAYOUTS[version].function) or 0
+    function, tag = memory.words(slot, 2) or (0, FUNCTION)
+    if version == "5.1" and tag & 15 == FUNCTION:
+        return memory.read(function + 10, 1) in (b"", b"\0")
+    return tag & 0x3F == FUNCTION

@@ -28,8 +28,9 @@ from findleaks.runtimes.lua.layout import (
     Layout,
     State,
     describe_place,
+    select_fixed,
 )
-from findleaks.runtimes.lua.locals import LAYOUTS, list_calls, list_finished_calls, list_locals
+from findleaks.runtimes.lua.locals import LAYOUTS, list_calls, list_finished_calls, list_locals, runs_lua
 from findleaks.runtimes.lua.unused import EXCLUSIONS, PROTOTYPE_PATTERNS, THREAD_PATTERNS, VALUE, Unused, array_length
 from findleaks.runtimes.lua.weak import WeakModes, find_weak_words
 from findleaks.target.base import Range, Target
@@ -118,6 +119,8 @@ class Objects:
         words = self._target.arch.words(records)
         indices, sizes = self._blocks.find_all(nodes)
         self._add_thread(state, state.thread)
+        last = [head for head in heads[len(layout.lists) - 1 : len(layout.lists)] if head]
+        self.roots += self._follow(last) if layout.has_fixed_list else select_fixed(nodes, words[1::9] if self._is_little else ())
         strings, found, patterns = self.totals[STRINGS], self.found, self.patterns
         for number, (address, index, size, head) in enumerate(zip(nodes, indices, sizes, words[1::9])):
             if number in missing or index == NO_BLOCK or found[index] != NO_ROOT:
@@ -213,7 +216,7 @@ class Objects:
         top = words[2]
         if layout.version != "5.1" and call:
             self.dead += list_finished_calls(self._memory, self._blocks, call)
-        if not self._is_little or self._runs_lua(layout, call):
+        if not self._is_little or runs_lua(self._memory, layout.version, call):
             top = max(top, (self._memory.word(call + layout.top) or 0) if call else 0)
         found = self._blocks.lookup(stack) if stack else None
         if found is not None and found[1] <= top < found[1] + found[2] and found[0] not in self._stacks:
@@ -225,14 +228,6 @@ class Objects:
             else:
                 # A program's own allocator may place a stack inside a larger block.
                 self._unused.add_stack(stack, top, found[1] + (found[2] & -8))
-
-    def _runs_lua(self, layout: Layout, call: int) -> bool:
-        """Return whether the function of a CallInfo is written in Lua; True if it is unknown."""
-        slot = self._memory.word(call + LAYOUTS[layout.version].function) or 0
-        function, tag = self._memory.words(slot, 2) or (0, FUNCTION)
-        if layout.version == "5.1" and tag & 15 == FUNCTION:
-            return self._memory.read(function + 10, 1) in (b"", b"\0")
-        return tag & 0x3F == FUNCTION
 
     def _number(self, name: str) -> int:
         if name not in self._numbers:

@@ -48,6 +48,7 @@ from findleaks.target.ranges import merge_ranges
 
 FIXED = ("string", "reference", "resource", "elements of an array")
 """Names of the types before ARRAYS."""
+USER_CLASS = b"\2"  # first byte of the zend_class_entry of a class of the program
 CLOSURE, FUNCTION = "Closure", 56  # a class; offset of `func` in a zend_closure
 MOST_STALE = 1 << 18  # runs of released values that are excluded
 IMMUTABLE = 0x40  # GC_IMMUTABLE, in the type of a value: its count is not maintained
@@ -232,9 +233,11 @@ class Php(Runtime):
         return list(find_results(self._target, self._engine, self._directory.blocks, heaps, self._found))
 
     def object_types(self) -> Optional[ObjectTypes]:
-        """Return the type of each value. A cycle is named after an object, or else after an
+        """Return the type of each value. A cycle is named after an object of a class of the
+        program, or else after one of an internal class, such as a closure, or else after an
         array."""
-        kinds = array("I", [1] * ARRAYS + [2] * RANKS + [3] * len(self._class_names))
+        own = {name for name, entry in zip(self._objects.names, self._objects.classes) if self._memory.read(entry, 1) == USER_CLASS}
+        kinds = array("I", [1] * ARRAYS + [2] * RANKS + [4 if name in own else 3 for name in self._class_names])
         return ObjectTypes(self._found, self._names, kinds, self.name, "PHP value", parts=(ELEMENTS,))
 
     @property

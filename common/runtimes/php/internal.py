@@ -5,12 +5,12 @@ In the block of an object, the data of its class precedes the zend_object. In ge
 the data follows it.
 
 Sources: ext/spl/spl_observer.c, spl_fixedarray.c, spl_array.c, spl_dllist.c, spl_heap.c,
-spl_directory.c and .h, Zend/zend_weakrefs.c, zend_generators.h, zend_fibers.h of PHP 8.1 to 8.4,
-64-bit."""
+spl_directory.c and .h, Zend/zend_weakrefs.c, zend_generators.h, zend_fibers.h, zend_closures.c of
+PHP 8.1 to 8.4, 64-bit."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Optional
 
@@ -24,7 +24,7 @@ from findleaks.runtimes.php.tables import TABLE as TABLE_BYTES
 from findleaks.target.base import Range
 from findleaks.value_classes import NamedTuple
 
-TABLE, FIXED, ARRAY_OBJECT, LIST, HEAP, WEAK, GENERATOR, FIBER, FILE = range(9)
+TABLE, FIXED, ARRAY_OBJECT, LIST, HEAP, WEAK, GENERATOR, FIBER, FILE, CLOSURE = range(10)
 COUNTS = {LIST: 16, HEAP: 32}  # offset of the number of values in the structure of a list or heap
 WEAK_MAP = "WeakMap"
 KINDS = {
@@ -40,6 +40,7 @@ KINDS = {
     "Generator": GENERATOR,
     "Fiber": FIBER,
     "SplFileInfo": FILE,
+    "Closure": CLOSURE,
 }
 PARENT = 16  # offset of the parent in a zend_class_entry
 MOST_PARENTS = 32
@@ -50,7 +51,10 @@ PACKED = 4  # flag of a table (HASH_FLAG_PACKED): the keys are small numbers
 SMALLEST_PAGE = 1 << 10  # bytes of a page of a fiber's stack
 END_OF_FILE = 184  # offset in a spl_filesystem_object behind the members of open files
 END_OF_GENERATOR = 272  # bytes of a zend_generator
+ENDS_OF_CLOSURES = {"8.1": 328, "8.2": 336, "8.3": 328, "8.4": 344}  # bytes of a zend_closure
 END_OF_OBJECT = 56  # bytes of a zend_object with one property, as in a zend_generator
+HANDLE = 1  # number of the word of a zend_fiber, after its object, with the native stack pointer
+SAVED_WORDS = 64  # words of a native stack that may contain the state of the engine
 FIBER_WORDS = 32  # words of a zend_fiber that are searched for an address in its stack
 
 
@@ -114,12 +118,15 @@ class InternalObjects:
             if start + END_OF_FILE < address:
                 yield Range(start + END_OF_FILE, address)
 
-    def ends_of_generators(self) -> Iterator[Range]:
-        """Yield the memory after each generator in its block, which PHP does not clear."""
-        for address, start in self._each(GENERATOR):
-            end = start + size_at(self._blocks, start)
-            if address == start and end > start + END_OF_GENERATOR:
-                yield Range(start + END_OF_GENERATOR, end)
+    def unused_ends(self, version: str) -> Iterator[Range]:
+        """Yield the memory after each generator and each closure in its block, which PHP does not
+        clear. `version`: that of PHP, such as "8.2.1"."""
+        sizes = {GENERATOR: END_OF_GENERATOR, CLOSURE: ENDS_OF_CLOSURES.get(".".join(version.split(".")[:2]), 0)}
+        for kind, size in sizes.items():
+            for address, start in self._each(kind) if size else ():
+                end = start + size_at(self._blocks, start)
+                if address == start and end > start + size:
+                    yield Range(start + size, end)
 
     def collection(self, place: int) -> Optional[Collection]:
         """Return the values of object number `place`; None if it is not a collection, or is
@@ -193,16 +200,20 @@ class InternalObjects:
             if size:
                 yield frame, Range(frame, frame + size)
 
-    def stacks(self) -> Iterator[tuple[int, Range]]:
-        """Yield the innermost frame of each fiber, with the page of its stack. A page begins with
-        its top, its end and the address of the previous page. In the newest page, the stored top is
-        out of date."""
+    def stacks(self) -> Iterator[tuple[int, Range, Sequence[Range]]]:
+        """Yield the innermost frame of each fiber, with the page of its stack, and the words that
+        contain the end of this page. A page begins with its top, its end and the address of the
+        previous page. In the newest page, the stored top is out of date. A suspended fiber has the
+        end also on its native stack. Another block may begin there."""
         for address, _ in self._each(FIBER):
             words = self._memory.words(address + END_OF_OBJECT, FIBER_WORDS) or ()
             for word in words:
                 page = self._page(word) if word >= SMALLEST_PAGE else None
                 if page is not None:
-                    yield max(one for one in words if page.start <= one < page.end), page
+                    native = words[HANDLE] if words[HANDLE] % 8 == 0 else 0
+                    saved = (self._memory.words(native, SAVED_WORDS) or ()) if native else ()
+                    ends = [page.start + 8, *(native + 8 * at for at, value in enumerate(saved) if value == page.end)]
+                    yield max(one for one in words if page.start <= one < page.end), page, [Range(at, at + 8) for at in ends]
                     break
 
     def _page(self, address: int) -> Optional[Range]:

@@ -27,7 +27,7 @@ class Released:
     def __init__(self, memory: Memory, blocks: Blocks, objects: Objects, version: str) -> None:
         self.runs, self.unused = array("Q"), list[Range]()
         self._memory, self._blocks, self._objects = memory, blocks, objects
-        self._reader = FrameReader(memory, version)
+        self._version, self._reader = version, FrameReader(memory, version)
         self._has_many_words = False
 
     @property
@@ -55,17 +55,16 @@ class Released:
             used = one.first + one.places * one.stride
             if used < one.storage + size:
                 self.unused.append(Range(used, one.storage + size))
-        for words in (internal.weak_words(tables), internal.file_names(), internal.ends_of_generators()):
+        for words in (internal.weak_words(tables), internal.file_names(), internal.unused_ends(self._version)):
             found = list(islice(words, MOST_WORDS + 1))
             self._has_many_words |= len(found) > MOST_WORDS
             self.unused += found[:MOST_WORDS]
         for frame, block in interruptible(self._memory.target, internal.frames()):
             self._add(self._reader.read(frame), block)
-        for start, page in internal.stacks():
+        for start, page, ends in internal.stacks():
             end = self.add_stack(start, [page])
             if end is not None:
-                # The second word of a page is the address of its end: another block may be there.
-                self.unused += (Range(end, page.end), Range(page.start + 8, page.start + 16))
+                self.unused += (Range(end, page.end), *ends)
 
     def add_stack(self, start: int, pages: Sequence[Range]) -> Optional[int]:
         """Add the frames of a stack, from the innermost one outwards. Return the end of the

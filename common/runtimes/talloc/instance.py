@@ -24,7 +24,7 @@ from findleaks.engine.terms import State
 from findleaks.runtimes.base import NO_OBJECT, Exclusions, ObjectTypes, Runtime, Type
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.pool_tree import PoolNode, Words, add_up, find_large_pool, sort_by_parent
-from findleaks.runtimes.talloc.layout import FORM, HEADER, NEXT, REFERENCE_NAME, Chunk
+from findleaks.runtimes.talloc.layout import FORM, FREED_MAGIC, HEADER, MAJOR, NEXT, REFERENCE_NAME, Chunk
 from findleaks.runtimes.talloc.unused import exclude_words, list_bookkeeping_words
 from findleaks.target.base import Module, Target
 
@@ -39,6 +39,7 @@ TRACKER = "null_context"  # name of the chunk that lists all chunks without a pa
 INSIDE = -1  # instead of the index of a block: a chunk inside a pool
 UNNAMED = "UNNAMED"  # printed by talloc_report for a chunk without a name
 POOL_OF = "pool of"  # a pool without a name has the name of its first chunk
+FREED_POOL = "pool freed at"
 MOST_NAMES, LONGEST = 1 << 16, 64
 MANY_ALIKE = 64  # fewest names that differ only in numbers and become one name
 _NUMBER = re.compile(r"[0-9]+")
@@ -69,9 +70,9 @@ class Talloc(Runtime):
         the chunks that fill their block. Other chunks do not fill it, because talloc_realloc leaves
         a chunk in its block if a smaller block would save less than 1 KiB."""
         found = [*self._chunks_at(0), *self._chunks_at(POOL_HEADER)]
-        numbers = Counter(flags & ~FLAGS for flags, is_full, _ in found if is_full)
+        numbers = Counter(flags & ~FLAGS for flags, is_full, chunk in found if is_full and not chunk.is_freed)
         magic = next((number for number, _ in numbers.most_common(4) if self._is_magic(number)), None)
-        return sorted(chunk for flags, _, chunk in found if flags & ~FLAGS == magic)
+        return sorted(chunk for flags, _, chunk in found if flags & ~FLAGS == magic or chunk.is_freed)
 
     def _chunks_at(self, offset: int) -> Iterator[tuple[int, bool, Chunk]]:
         """Yield (flags, whether it fills the block, chunk) for each block that can have a chunk at
@@ -88,7 +89,10 @@ class Talloc(Runtime):
             space = usable - least
             if place not in missing and size <= space and _is_chunk(flags, name, bool(offset)):
                 is_full = bool(offset) or space - size < (SLACK if size < LARGE else PAGES)
-                yield flags, is_full, Chunk(index, start + offset, name, size, following, child, references)
+                is_freed = bool(flags & FREED)
+                if is_freed:
+                    following = child = references = 0
+                yield flags, is_full, Chunk(index, start + offset, name, size, following, child, references, is_freed)
 
     def _is_magic(self, number: int) -> bool:
         """Whether the library's data contains this number."""
@@ -113,6 +117,8 @@ class Talloc(Runtime):
             text = OTHER if is_full else self._memory.c_string(chunk.name, LONGEST).decode("utf-8", "replace")
             self._texts[chunk.name] = text or UNNAMED
         text = self._texts[chunk.name]
+        if chunk.is_freed:
+            return f"{FREED_POOL} {text}"
         return self._pool_label(chunk) if text == UNNAMED and chunk.block != INSIDE else text
 
     def _pool_label(self, chunk: Chunk) -> str:
@@ -136,6 +142,20 @@ class Talloc(Runtime):
         alike = Counter(forms.values())
         return [forms[label] if forms and alike[forms[label]] >= MANY_ALIKE else label for label in labels]
 
+    def _first_inside(self, pool: Chunk) -> int:
+        """Return the address of the first chunk in use inside a pool that was freed; 0 if there is
+        none."""
+        form = struct.Struct(self._target.arch.word_format[0] + FORM)
+        at = pool.address + HEADER
+        end = self._directory.blocks.address(pool.block) + self._directory.blocks.size(pool.block)
+        while at + HEADER <= end:
+            data = self._memory.read(at, form.size)
+            flags, size = (form.unpack(data)[place] for place in (0, -1)) if data else (0, 0)
+            if not flags & FREED:
+                return at if flags & IN_POOL else 0
+            at += -(-(HEADER + size) // 16) * 16
+        return 0
+
     def types(self) -> Sequence[Type]:
         """Return the chunks by name."""
         sums: dict[str, list[int]] = {}
@@ -157,6 +177,10 @@ class Talloc(Runtime):
         for below, parent in self._parents.items():
             if below in nodes:
                 nodes[below].parent = nodes[parent]
+        for chunk in self.chunks:
+            keeper = self._parents.get(self._first_inside(chunk)) if chunk.is_freed else None
+            if keeper is not None:
+                nodes[chunk.address].parent = nodes[keeper]
         order = sort_by_parent(top, nodes.values())
         add_up(order)
         return find_large_pool(top, WORDS)
@@ -212,6 +236,9 @@ class Talloc(Runtime):
 
 
 def _is_chunk(flags: int, name: int, in_pool: bool) -> bool:
-    """Whether a header with these members can belong to a chunk in use. A pool often has no
-    name."""
+    """Whether a header with these members can belong to a chunk in use, or to a pool that was freed
+    and has chunks in use. A pool often has no name."""
+    if in_pool and flags & (FREED | POOL) == FREED | POOL:
+        version = (flags & ~FLAGS) - FREED_MAGIC
+        return name != 0 and version & 0xFF == 0 and MAJOR <= version < MAJOR + (1 << 24)
     return not flags & FREED and flags & ~0xFF != 0 and bool(flags & POOL) == in_pool and (in_pool or name != 0)

@@ -15,6 +15,9 @@ NEXT_WORD, PREVIOUS_WORD, PARENT_WORD, CHILD_WORD, REFERENCES_WORD = 1, 2, 3, 4,
 """Words of a header."""
 HANDLE_WORDS = 0, 1  # words of talloc_reference_handle: the next and the previous one of the chunk
 HANDLE_TO = 2  # the word with the address of the memory that it refers to
+FREED_MAGIC, MAJOR = 0xE814EC70, 2 << 24
+"""`flags` of a chunk that was freed contain FREED_MAGIC, plus the version of talloc: the major
+version in the highest byte, and then the minor version and the release."""
 REFERENCE_NAME = 1  # in place of the address of a name: the chunk is a reference to another one
 
 
@@ -26,7 +29,9 @@ class Chunk(NamedTuple):
     - `size`: the bytes that the program requested.
     - `next`, `child`: addresses of the headers of the next chunk of its parent, and of its first
       child, or 0.
-    - `references`: the address of the first talloc_reference_handle that refers to it, or 0."""
+    - `references`: the address of the first talloc_reference_handle that refers to it, or 0.
+    - `is_freed`: it is a pool that was freed while chunks inside it were in use. `name` is the
+      place of the call that freed it."""
 
     block: int
     address: int
@@ -35,3 +40,4 @@ class Chunk(NamedTuple):
     next: int
     child: int
     references: int
+    is_freed: bool = False
