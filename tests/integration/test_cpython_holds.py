@@ -11,6 +11,8 @@ import debuggers
 import mallocs_python
 import pytest
 import truth
+from other_pythons import PYTHONS
+from variants import mark_matrix_except
 
 import cores
 import findleaks
@@ -233,3 +235,52 @@ def test_the_queue_of_a_waiting_task_is_named(tmp_path: Path) -> None:
     (held,) = [one for one in found["findings"] if one["finding"] == "held-by-managed-objects"]
     content = held["evidence"]["shared"]["content"]
     assert content in held["cause"] and content.startswith("local variable queue of coroutine consume → ._queue: collections.deque")
+
+
+CALLBACKS = """
+import asyncio, os, signal, sys
+handlers, count = [], int(sys.argv[1])
+
+def subscribe(number):
+    handlers.append(lambda event: (event, number))
+
+def listen(future, number):
+    def on_done(done, number=number):
+        return number
+    future.add_done_callback(on_done)
+
+future = asyncio.new_event_loop().create_future()
+for number in range(count):
+    subscribe(number) if sys.argv[2] == "list" else listen(future, number)
+os.write(1, b"ready\\n")
+while True:
+    signal.pause()
+"""
+KINDS = {
+    "list": ("subscribe.<locals>.<lambda>", "lambda event"),
+    "future": ("listen.<locals>.on_done", "def on_done"),
+}
+
+
+@pytest.mark.parametrize("kind", mark_matrix_except(list(KINDS), "list"))
+@pytest.mark.parametrize("version", mark_matrix_except([one for one in PYTHONS if one != "3.13t"], "3.11"))
+def test_callbacks_that_are_never_removed(version: str, kind: str, tmp_path: Path) -> None:
+    """`verdict` names the definition of the functions with its line. `next` has the path to one of them."""
+    python, source, count = PYTHONS[version](), tmp_path / "server.py", 6_000
+    source.write_text(CALLBACKS)
+    with cores.Running(python.command(str(source), str(count), kind), tmp_path, python.environment()) as one:
+        core = str(one.kernel_core())
+    (found,) = (each for each in run_json("verdict", core)["findings"] if each["finding"] == "repeated-functions")
+    function, marker = KINDS[kind]
+    line = next(at for at, text in enumerate(CALLBACKS.splitlines(), 1) if marker in text)
+    facts = found["evidence"]
+    assert (facts["functions"], facts["function"], facts["file"], facts["line"]) == (count, function, str(source), line)
+    assert found["text"] == f"In use, not leaked: 6,000 function objects of {function} ({tmp_path.name}/server.py:{line})."
+    assert run_json(*found["next"][0].split(), core)["path"]
+
+
+def test_few_callbacks(tmp_path: Path) -> None:
+    python = PYTHONS["3.11"]()
+    with cores.Running(python.command("-c", CALLBACKS, "4999", "list"), tmp_path, python.environment()) as one:
+        found = run_json("verdict", "--pid", str(one.pid))["findings"]
+    assert not [each for each in found if each["finding"] == "repeated-functions"]

@@ -182,6 +182,11 @@ class FrameReader(ManagedFrames):
         code = self._code.read(address) if self._chain is not None else None
         return code._replace(bytecode=code.bytecode and code.bytecode - address) if code is not None else None
 
+    def read_code(self, address: int) -> Optional[CodeObject]:
+        """Return the code object at an address; None if there is none, or if the version of the
+        interpreter is not supported."""
+        return self._code.read(address) if self._is_supported else None
+
     def name_bytecode(self, function: Hashable, address: int) -> Optional[NamedFrame]:
         if function is None:
             return NamedFrame(0, "", 0, "", kind=KIND)

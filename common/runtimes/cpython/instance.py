@@ -372,16 +372,16 @@ class CPython(DumpableBlocks):
 
     def user_threads(self) -> Sequence[UserThread]:
         """Return asyncio's tasks that have not ended, and suspended greenlets. Objects are read."""
-        from findleaks.runtimes.cpython.greenlets import read_greenlets
-        from findleaks.runtimes.cpython.tasks import read_tasks  # few commands need it
+        from findleaks.runtimes.cpython import greenlets, tasks  # few commands need them
 
         parts = self._target, self._directory.blocks, self.known, self.tally
-        return [one.thread for found in (read_tasks(*parts, self._object_names), read_greenlets(*parts)) for one in found]
+        return [one.thread for found in (tasks.read_tasks(*parts, self._object_names), greenlets.read_greenlets(*parts)) for one in found]
 
     def findings(self) -> Sequence[Finding]:
-        from findleaks.runtimes.cpython.pending_tasks import find_pending_tasks
+        from findleaks.runtimes.cpython import pending_tasks, repeated_functions
 
-        return list(find_pending_tasks(self._target, self._directory.blocks, self.known, self.tally, lambda: self._object_names))
+        parts = self._target, self._directory.blocks, self.known, self.tally, lambda: self._object_names
+        return [*pending_tasks.find_pending_tasks(*parts), *repeated_functions.find_repeated_functions(*parts)]
 
     def fatal_message(self, thread: Thread, frames: Sequence[tuple[int, str, str]]) -> str:
         text = find_fatal_error(Memory(self._target), frames)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Optional
 
@@ -203,7 +203,7 @@ class ObjectNames:
             if flags & SUBCLASSES[name] and offset in members:
                 return members[offset]
         if plain == "function":
-            return (_FUNCTION if self.release >= (3, 10) else _OLD_FUNCTION).get(offset, "")
+            return self._function.get(offset, "")
         if plain == "cell":
             return "cell_contents" if offset == 16 else ""
         if plain in _SUSPENDED:
@@ -227,9 +227,8 @@ class ObjectNames:
         if index < 0 or self._found[index] == NO_OBJECT or self._known.plain_name(self._found[index]) != "function":
             return f"[{at}]"
         function = self._object(index)
-        members = _FUNCTION if self.release >= (3, 10) else _OLD_FUNCTION
-        member = next((name for offset, name in members.items() if self._memory.word(function + offset) == start), "")
-        code = self._memory.word(function + next(offset for offset, name in members.items() if name == _CODE)) or 0
+        member = next((name for offset, name in self._function.items() if self._memory.word(function + offset) == start), "")
+        code = self.code_of_function(function)
         names, count = self.variables(code), self._memory.word(start + 16) or 0
         if member == _CLOSURE:
             place = len(names) - count + at
@@ -348,6 +347,10 @@ class ObjectNames:
         at, rest = divmod(offset, 8)
         return f"local variable {names[at]}" if not rest and 0 <= at < len(names) and names[at] else ""
 
+    def code_of_function(self, function: int) -> int:
+        """Return the address of the code object of the function at an address; 0 if unreadable."""
+        return self._memory.word(function + next(offset for offset, name in self._function.items() if name == _CODE)) or 0
+
     def is_frame(self, address: int) -> bool:
         """Whether a frame with a function and its code may begin at this address."""
         words = [self._memory.word(address + at) or 0 for at in (self.layout.function, self.layout.code)]
@@ -385,6 +388,11 @@ class ObjectNames:
         """The offset of a tuple's items: since 3.14, a hash precedes them."""
         number = next((number for number, name in enumerate(self._plain_names) if name == "tuple"), -1)
         return self._known.basic_size(number) if number >= 0 else 24
+
+    @property
+    def _function(self) -> Mapping[int, str]:
+        """The members of a function, by offset."""
+        return _FUNCTION if self.release >= (3, 10) else _OLD_FUNCTION
 
     @cached_property
     def _plain_names(self) -> Sequence[str]:
