@@ -47,6 +47,7 @@ class PureGraph(LostBlocks):
         self.offsets: array[int] = array("Q")  # start of each block's edges; set before marking
         self._roots: dict[int, int] = {}  # index: 1 a start reference, 2 an interior one, 3 both
         self.excluded = ExcludedWords(blocks, bytearray(), ())
+        self._labels: array[int] = array("H")
         self._scanned = 0  # scan_blocks continues from here upwards
         self._segments, self._ends = spans(self.blocks)
         self._address_bytes = self._address_byte_table()
@@ -75,6 +76,7 @@ class PureGraph(LostBlocks):
         if any(label >= len(ranks) for label in set(labels) - {unlabelled}):
             raise ValueError(f"a label is not below {len(ranks)}")
         self.lost.set_labels(labels, ranks)
+        self._labels = labels
 
     def scan_blocks(self, piece: Piece) -> None:
         if piece.address < self._scanned:
@@ -266,7 +268,7 @@ class PureGraph(LostBlocks):
         self._after_scanning()
         return [(edge >> 1, bool(edge & 1)) for edge in self.edges_of(self.index(index))]
 
-    def path(self, index: int, starts: Sequence[int] = ()) -> list[int]:
+    def path(self, index: int, starts: Sequence[int] = (), avoided: bytes = b"") -> list[int]:
         self._after_scanning()
         wanted = self.index(index)
         level = [one for one in map(self.index, starts) if self.blocks.states[one] == State.IN_USE] if starts else sorted(self._roots)
@@ -274,6 +276,8 @@ class PureGraph(LostBlocks):
         while level and wanted not in parents:
             following = []
             for source in level:
+                if avoided and self._labels[source] < len(avoided) and avoided[self._labels[source]]:
+                    continue
                 for edge in self.edges_of(source):
                     if edge >> 1 not in parents:
                         parents[edge >> 1] = source
