@@ -47,7 +47,6 @@ class PureGraph(LostBlocks):
         self.offsets: array[int] = array("Q")  # start of each block's edges; set before marking
         self._roots: dict[int, int] = {}  # index: 1 a start reference, 2 an interior one, 3 both
         self.excluded = ExcludedWords(blocks, bytearray(), ())
-        self._labels: array[int] = array("H")
         self._scanned = 0  # scan_blocks continues from here upwards
         self._segments, self._ends = spans(self.blocks)
         self._address_bytes = self._address_byte_table()
@@ -76,7 +75,6 @@ class PureGraph(LostBlocks):
         if any(label >= len(ranks) for label in set(labels) - {unlabelled}):
             raise ValueError(f"a label is not below {len(ranks)}")
         self.lost.set_labels(labels, ranks)
-        self._labels = labels
 
     def scan_blocks(self, piece: Piece) -> None:
         if piece.address < self._scanned:
@@ -272,17 +270,13 @@ class PureGraph(LostBlocks):
         self._after_scanning()
         wanted = self.index(index)
         level = [one for one in map(self.index, starts) if self.blocks.states[one] == State.IN_USE] if starts else sorted(self._roots)
-        parents = dict.fromkeys(level, -1)
+        parents, marked = dict.fromkeys(level, -1), {label for label, mark in enumerate(avoided) if mark}
         while level and wanted not in parents:
-            following = []
-            for source in level:
-                if avoided and self._labels[source] < len(avoided) and avoided[self._labels[source]]:
-                    continue
-                for edge in self.edges_of(source):
-                    if edge >> 1 not in parents:
-                        parents[edge >> 1] = source
-                        following.append(edge >> 1)
-            level = following
+            passed, level = [one for one in level if self.lost.label(one) not in marked], []
+            for source, edge in ((one, edge) for one in passed for edge in self.edges_of(one)):
+                if edge >> 1 not in parents:
+                    parents[edge >> 1] = source
+                    level.append(edge >> 1)
         chain = []
         at = wanted if wanted in parents else -1
         while at >= 0:

@@ -1,7 +1,7 @@
 """Find blocks to whose start nothing refers, although the JVM uses them: those of threads and of
-their events, those of padded arrays, such as the Parallel collector's task queues, those with handles (oop_storages.py),
-and those with the entries of the table of interned strings of JDK 8. A block has up to 512 of these
-entries, which refer to one another.
+their events, those of padded arrays, such as the Parallel collector's task queues, those with
+handles (oop_storages.py), and those with the entries of the table of interned strings of JDK 8. A
+block has up to 512 of these entries, which refer to one another.
 
 The elements of a padded array begin at cache lines, and so does the first one, which may be behind
 the start of the array's block. Only the address of the first element is stored. The JVM never frees
