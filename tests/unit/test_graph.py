@@ -286,7 +286,7 @@ class TestByHand:
             data = b"".join((0x10000 + 0x20 * target).to_bytes(8, "little") for target in words.get(source, ()))
             graph.scan_blocks(graphs.piece(0x10000 + 0x20 * source, data.ljust(0x18, b"\0")))
         graph.root_words([0x10000])
-        while graph.mark(1000):
+        while not graph.mark(1000):
             pass
         assert graph.path(3, [], avoided) == graph.path(3, [0], avoided) == path
 
