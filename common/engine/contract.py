@@ -319,10 +319,12 @@ class Graph(Protocol):
         of words of other leaked blocks that refer to any part of it; otherwise 0. Call after
         `classify`."""
 
-    def path(self, index: int, starts: Sequence[int] = ()) -> list[int]:
+    def path(self, index: int, starts: Sequence[int] = (), avoided: bytes = b"") -> list[int]:
         """Return the shortest chain of block indices from a block in `starts` (ascending; if empty,
         all blocks that a root refers to) up to this block, or []. The search is breadth first. It
-        visits the blocks of `starts` first, and follows references in the order of words."""
+        visits the blocks of `starts` first, and follows references in the order of words.
+        `avoided` has a byte for each label of `set_labels`: a block whose label's byte is not zero
+        can only be the end of the path."""
 
     def rows(self, rules: RowRules) -> Optional[Rows]:
         """Return a formatter of blocks as rows of text (rows.py), once the graph is classified. If

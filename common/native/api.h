@@ -173,7 +173,7 @@ API int fl_unreferenced(const struct graph *g, uint64_t smallest, uint64_t large
 API bool fl_rooted(const struct graph *g, uint32_t index);
 API int fl_references(const struct graph *g, uint32_t index, words *found);
 API int fl_referrers(const struct graph *g, uint32_t index, uint64_t limit, words *found);
-API int fl_path(const struct graph *g, uint32_t index, const uint32_t *starts, uint32_t most, words *found);
+API int fl_path(const struct graph *g, uint32_t index, const uint32_t *starts, uint32_t most, const uint8_t *avoided, uint64_t labels, words *found);
 API void fl_kind_totals(const struct graph *g, struct block_total *totals);
 API bool fl_has_kind(const struct graph *g, uint8_t kind, uint32_t number);
 

@@ -221,6 +221,18 @@ INLINE int enter(dominators *d, uint32_t index, uint32_t parent, bool leaves) {
     return follows ? PUSH(d->frames, (frame){first, count > PREFETCHED ? number | MANY : number}) : DONE;
 }
 
+/* Store an edge to a node with a lower number. It replaces an edge to the same node from the
+ * source's parent: path compression from the source meets the parent, too. For example, each node
+ * of a list may refer to the list's owner. */
+INLINE int refer_back(dominators *d, uint32_t number, uint32_t source) {
+    uint64_t target = (uint64_t)number << 32;
+    if (d->others.count && d->others.items[d->others.count - 1] == (target | (d->parents[source] & ~UP))) {
+        d->others.items[d->others.count - 1] = target | source;
+        return DONE;
+    }
+    return words_push(&d->others, target | source);
+}
+
 /* Handle an edge to a numbered block: from an ancestor (perhaps its semidominator) or a later
  * node. */
 INLINE int again(dominators *d, uint32_t number, uint32_t source) {
@@ -239,7 +251,7 @@ INLINE int again(dominators *d, uint32_t number, uint32_t source) {
         return DONE;
     }
     set_bit(d->outward, source);
-    return words_push(&d->others, (uint64_t)number << 32 | source);
+    return refer_back(d, number, source);
 }
 
 INLINE int meet(dominators *d, uint32_t index, uint32_t source, bool leaves) {

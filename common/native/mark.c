@@ -172,12 +172,19 @@ typedef struct {
 typedef struct {
     const graph *g;
     uint32_t wanted, last; /* `last`: the step that reached the wanted block, or NONE */
+    const uint8_t *avoided; /* a byte for each label */
+    uint64_t label_count;
     uint64_t *seen;        /* one bit for each block */
     LIST(step) steps;
 } path_search;
 
+static bool is_avoided(const path_search *s, uint32_t index) {
+    uint32_t label = s->label_count ? label_of(s->g, index) : NONE;
+    return label < s->label_count && s->avoided[label];
+}
+
 /* Visit a block for the first time. A block other than the wanted one is kept only if it has
- * edges. */
+ * edges, and is not avoided. */
 static int visit_once(path_search *s, uint32_t index, uint32_t before) {
     uint32_t count;
     if (bit(s->seen, index) || !is_used(s->g, index))
@@ -186,7 +193,7 @@ static int visit_once(path_search *s, uint32_t index, uint32_t before) {
     (void)edges_of(s->g, index, &count);
     if (index == s->wanted)
         s->last = (uint32_t)s->steps.count;
-    return count || index == s->wanted ? PUSH(s->steps, (step){index, before}) : DONE;
+    return index == s->wanted || (count && !is_avoided(s, index)) ? PUSH(s->steps, (step){index, before}) : DONE;
 }
 
 static int visit_rooted(path_search *s) {
@@ -199,9 +206,12 @@ static int visit_rooted(path_search *s) {
 }
 
 /* Return a shortest path to `index` from one of `most` blocks, or, if there are none, from a rooted
- * block. The last block comes first. The search is breadth first, in the order of indices. */
-API int fl_path(const graph *g, uint32_t index, const uint32_t *starts, uint32_t most, words *found) {
-    path_search s = {.g = g, .wanted = index, .last = NONE, .seen = calloc((size_t)g->count / 64 + 1, sizeof *s.seen)};
+ * block. The last block comes first. The search is breadth first, in the order of indices.
+ * `avoided` has a byte for each of `labels` labels: before the end of the path, there is no block
+ * whose label's byte is set. */
+API int fl_path(const graph *g, uint32_t index, const uint32_t *starts, uint32_t most, const uint8_t *avoided, uint64_t labels, words *found) {
+    path_search s = {.g = g, .wanted = index, .last = NONE, .avoided = avoided, .label_count = labels};
+    s.seen = calloc((size_t)g->count / 64 + 1, sizeof *s.seen);
     int failed = !s.seen ? NO_MEMORY : most ? DONE : visit_rooted(&s);
     for (uint32_t at = 0; at < most && !failed; at++)
         failed = visit_once(&s, starts[at], NONE);

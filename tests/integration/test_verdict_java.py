@@ -359,7 +359,8 @@ def test_memory_of_arenas(kind: str, owner: str, remedy: str, least: float, tmp_
         ("PluginLocal", "(thread-local variable PluginLocal.CONTEXT)"),
         ("PluginDriver", "java.sql.DriverManager static .registeredDrivers → java.util.concurrent.CopyOnWriteArrayList.array"),
         ("PluginHook", "java.lang.ApplicationShutdownHooks static .hooks → java.util.IdentityHashMap.table"),
-        ("PluginThread", 'stack of Java thread "plugin"'),
+        ("PluginThread", '(Java thread "plugin")'),
+        ("PluginCached", "java.lang.Object[] → PluginCached →"),
     ],
 )
 def test_class_loaders_of_plugins(plugin: str, holder: str, tmp_path: Path) -> None:
@@ -371,7 +372,9 @@ def test_class_loaders_of_plugins(plugin: str, holder: str, tmp_path: Path) -> N
     held = finding(found, "retained-objects")
     assert found["findings"][0] == held
     assert holder in f"{held['text']} {held['cause']}"
-    assert f"java.lang.Class of {plugin} static .CACHE → byte[]" in held["cause"]
+    # If a thread retains most, the path ends at its value or at a class loader.
+    assert holder.startswith("(") or f"java.lang.Class of {plugin} static .CACHE → byte[]" in held["cause"]
+    assert "SoftReference" not in held["cause"]
 
 
 @pytest.mark.parametrize("version", [jvms.SYSTEM, *(pytest.param(one, marks=pytest.mark.matrix) for one in ("11", *jvms.VERSIONS))])

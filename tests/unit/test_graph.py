@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from array import array
 from dataclasses import replace
 
 import graphs
@@ -263,6 +264,31 @@ class TestByHand:
         graph = graphs.graph_of(engine(), heap, budget=1000)
         assert graph.path(0) == list(range(number - 1, -1, -1))
         assert graph.path(0, [3, 5]) == [3, 2, 1, 0] and graph.path(number - 1, [3]) == []
+
+    @pytest.mark.parametrize(
+        ("avoided", "path"),
+        [
+            (b"", [0, 1, 3]),
+            (bytes([0, 1, 0]), [0, 2, 4, 3]),  # 1 has label 1
+            (bytes([0, 1, 1]), []),  # 4 has label 2
+            (bytes([0, 0]), [0, 1, 3]),  # fewer marks than labels
+            (bytes([1, 0, 0]), []),  # the root is avoided, too
+        ],
+    )
+    def test_a_path_without_some_labels(self, engine: type, avoided: bytes, path: list[int]) -> None:
+        heap = make_heap([(0x10000 + 0x20 * i, 0x18) for i in range(5)], {}, [])
+        words = {0: (1, 2), 1: (3,), 2: (4,), 4: (3,)}
+        blocks = engine().blocks(X86_64, 16)
+        blocks.append([block.start for block in heap.blocks], [0x18] * 5, [0] * 5)
+        graph = engine().graph(blocks)
+        graph.set_labels(array("H", [0, 1, 0, 0, 2]), array("I", [1, 1, 1]))
+        for source in range(5):
+            data = b"".join((0x10000 + 0x20 * target).to_bytes(8, "little") for target in words.get(source, ()))
+            graph.scan_blocks(graphs.piece(0x10000 + 0x20 * source, data.ljust(0x18, b"\0")))
+        graph.root_words([0x10000])
+        while not graph.mark(1000):
+            pass
+        assert graph.path(3, [], avoided) == graph.path(3, [0], avoided) == path
 
     def test_a_table_of_more_blocks_than_the_initial_queue(self, engine: type) -> None:
         number = 5_000

@@ -214,7 +214,7 @@ SIGNATURES = {
     "fl_rooted": (c_bool, [_HANDLE, c_uint32]),
     "fl_references": (c_int, [_HANDLE, c_uint32, _WORDS]),
     "fl_referrers": (c_int, [_HANDLE, c_uint32, c_uint64, _WORDS]),
-    "fl_path": (c_int, [_HANDLE, c_uint32, _U32S, c_uint32, _WORDS]),
+    "fl_path": (c_int, [_HANDLE, c_uint32, _U32S, c_uint32, _U8S, c_uint64, _WORDS]),
     "fl_has_kind": (c_bool, [_HANDLE, c_ubyte, c_uint32]),
     "fl_kind_totals": (None, [_HANDLE, _U64S]),
     "fl_kind_sizes": (c_int, [_HANDLE, c_ubyte, _WORDS]),

@@ -266,10 +266,11 @@ class NativeGraph:
         self._library.fl_lost_references(self._handle, True, c_array(counts))
         return counts
 
-    def path(self, index: int, starts: Sequence[int] = ()) -> list[int]:
+    def path(self, index: int, starts: Sequence[int] = (), avoided: bytes = b"") -> list[int]:
         self._after_scanning()
-        some = array("I", map(self._index, starts))
-        return self._library.words(self._library.fl_path, self._handle, self._index(index), c_array(some), len(some)).tolist()[::-1]
+        some, marks = array("I", map(self._index, starts)), bytearray(avoided)
+        inputs = self._index(index), c_array(some), len(some), c_array(marks), len(marks)
+        return self._library.words(self._library.fl_path, self._handle, *inputs).tolist()[::-1]
 
     def is_rooted(self, index: int) -> bool:
         return bool(self._library.fl_rooted(self._handle, self._index(index)))

@@ -266,19 +266,17 @@ class PureGraph(LostBlocks):
         self._after_scanning()
         return [(edge >> 1, bool(edge & 1)) for edge in self.edges_of(self.index(index))]
 
-    def path(self, index: int, starts: Sequence[int] = ()) -> list[int]:
+    def path(self, index: int, starts: Sequence[int] = (), avoided: bytes = b"") -> list[int]:
         self._after_scanning()
         wanted = self.index(index)
         level = [one for one in map(self.index, starts) if self.blocks.states[one] == State.IN_USE] if starts else sorted(self._roots)
-        parents = dict.fromkeys(level, -1)
+        parents, marked = dict.fromkeys(level, -1), {label for label, mark in enumerate(avoided) if mark}
         while level and wanted not in parents:
-            following = []
-            for source in level:
-                for edge in self.edges_of(source):
-                    if edge >> 1 not in parents:
-                        parents[edge >> 1] = source
-                        following.append(edge >> 1)
-            level = following
+            passed, level = [one for one in level if self.lost.label(one) not in marked], []
+            for source, edge in ((one, edge) for one in passed for edge in self.edges_of(one)):
+                if edge >> 1 not in parents:
+                    parents[edge >> 1] = source
+                    level.append(edge >> 1)
         chain = []
         at = wanted if wanted in parents else -1
         while at >= 0:

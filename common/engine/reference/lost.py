@@ -52,7 +52,7 @@ class Lost:
             labels = array("I", (NO_LABEL if label == NO_NARROW_LABEL else label for label in labels))
         self._labels, self._ranks = labels, ranks
 
-    def _label(self, index: int) -> int:
+    def label(self, index: int) -> int:
         return self._labels[index] if self._labels else NO_LABEL
 
     def classify(self) -> Iterator[None]:
@@ -243,7 +243,7 @@ class Lost:
         type_words = self._type_words(lost, pieces, shared.RangeSet(types))
         found: dict[tuple[int, int, int, int, int, bool, int], list[int]] = {}
         for index in lost:
-            kind, label = self._kinds[index], self._label(index)
+            kind, label = self._kinds[index], self.label(index)
             shown, type_word = self._shown.get(index, (index, type_words.get(index, 0)))
             mark = mark_of(marks[shown], type_word) if marks is not None and label == NO_LABEL else 0
             type_word = 0 if mark else type_word

@@ -1,7 +1,7 @@
-"""Find blocks to whose start nothing refers, although the JVM uses them: those of threads, those of
-padded arrays, such as the Parallel collector's task queues, those with handles (oop_storages.py),
-and those with the entries of the table of interned strings of JDK 8. A block has up to 512 of these
-entries, which refer to one another.
+"""Find blocks to whose start nothing refers, although the JVM uses them: those of threads and of
+their events, those of padded arrays, such as the Parallel collector's task queues, those with
+handles (oop_storages.py), and those with the entries of the table of interned strings of JDK 8. A
+block has up to 512 of these entries, which refer to one another.
 
 The elements of a padded array begin at cache lines, and so does the first one, which may be behind
 the start of the array's block. Only the address of the first element is stored. The JVM never frees
@@ -24,7 +24,7 @@ from findleaks.runtimes.jvm.interned_strings import list_string_words
 from findleaks.runtimes.jvm.native_roots import list_data_ranges
 from findleaks.runtimes.jvm.oop_storages import list_storage_blocks
 from findleaks.runtimes.jvm.tables import Tables
-from findleaks.runtimes.jvm.threads import list_thread_blocks
+from findleaks.runtimes.jvm.threads import list_event_blocks, list_thread_blocks
 from findleaks.target.base import Module
 from findleaks.target.interruptible import interruptible
 from findleaks.target.ranges import merge_to_most, nonzero_pieces
@@ -34,13 +34,14 @@ _HEADERS = (0, 16)  # bytes of NMT's header
 
 
 def list_permanent_blocks(tables: Tables, engine: Engine, directory: Directory, libjvm: Module) -> list[int]:
-    """Return the starts of the blocks of threads, of padded arrays, of handles, and of interned
-    strings. Raises Interrupted."""
+    """Return the starts of the blocks of threads and of their events, of padded arrays, of handles,
+    and of interned strings. Raises Interrupted."""
     blocks = directory.blocks
     strings = {*blocks.find_all(tables.once(list_string_words, engine))[0]} - {NO_BLOCK}
     starts = blocks.columns_of(array("I", sorted(strings))).address
     handles = list_storage_blocks(tables, engine, blocks)
-    return [*list_thread_blocks(tables, blocks), *_list_padded_arrays(tables, engine, directory, libjvm), *handles, *starts]
+    threads = [*list_thread_blocks(tables, blocks), *list_event_blocks(tables, blocks)]
+    return [*threads, *_list_padded_arrays(tables, engine, directory, libjvm), *handles, *starts]
 
 
 def _list_padded_arrays(tables: Tables, engine: Engine, directory: Directory, libjvm: Module) -> Iterator[int]:

@@ -254,10 +254,18 @@ class Reachability:
     def path_to(self, index: int) -> Sequence[int]:
         """Return the objects on a path from a root to a live object. A path from a certain root is
         preferred. If possible, the path begins at an object that the author of a program can
-        identify; see NamedPaths."""
-        starts = self._certain_starts
-        path = self.graph.path(index, starts) if starts else ()
+        identify; see NamedPaths. A path through a soft reference or a finalizer is returned only if
+        no other path from a certain root exists. To drop a soft reference, for example, does not
+        free an object to which a variable also refers."""
+        starts, avoided = self._certain_starts, self._weaker_classes
+        path = self.graph.path(index, starts, avoided) or self.graph.path(index, starts) if starts else ()
         return self._named_paths.extend(path or self.graph.path(index))
+
+    @cached_property
+    def _weaker_classes(self) -> bytes:
+        """A byte for each class: 1 if its objects are soft references or finalizers."""
+        names = ((one.name, *supers) for one, supers in zip(self._objects.classes, self._supers))
+        return bytes(any(name in _STRONG for name in some) for some in names)
 
     def path_from_possible_roots(self, index: int) -> Sequence[int]:
         """Return the objects on a shortest path from a word that may be stale, such as one of a

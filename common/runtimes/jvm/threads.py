@@ -14,6 +14,8 @@ from findleaks.runtimes.jvm.tables import Tables
 from findleaks.target.base import Range
 
 MAX_THREADS = 1 << 16
+_EVENT = 256  # bytes to which events of threads are aligned
+_HEADERS = (0, 16)  # bytes of NMT's header
 _WORDS = 24  # of a java.lang.Thread that are searched for the address of its JavaThread
 
 
@@ -46,6 +48,20 @@ def list_thread_blocks(tables: Tables, blocks: Blocks) -> list[int]:
     looked_up = ((thread, blocks.lookup(thread)) for thread in java_threads(tables))
     found = ((thread, one[1]) for thread, one in looked_up if one is not None)
     return [block for thread, block in found if block != thread]
+
+
+def list_event_blocks(tables: Tables, blocks: Blocks) -> Iterator[int]:
+    """Yield the starts of the blocks with events on which JavaThreads wait. The JVM aligns an event
+    by itself, so the thread refers only to a multiple of 256 after the start of the event's block.
+
+    Source: OpenJDK 8 to 21, src/hotspot/share/runtime/park.cpp (ParkEvent, operator new)"""
+    for thread in java_threads(tables):
+        found = blocks.lookup(thread)
+        size = found[1] + blocks.size(found[0]) - thread if found is not None else 0
+        for word in tables.memory.words(thread, size // tables.memory.size) or ():
+            event = blocks.lookup(word) if word and word % _EVENT == 0 else None
+            if event is not None and any((event[1] + header) // _EVENT * _EVENT + _EVENT == word for header in _HEADERS):
+                yield event[1]
 
 
 def thread_object(tables: Tables, thread: int) -> int:
