@@ -89,7 +89,7 @@ def test_span_that_is_swept(sweepgen: int, freeindex: int, used: int) -> None:
 
 
 def test_sizes_below_a_class() -> None:
-    """If no span has the next smaller class, an object of the class is at least larger than the slots of the classes below that have one."""
+    """If no span has the next smaller class, objects are larger than the slots of the classes below that have a span."""
     kinds_and_sizes = [(4, 16), (5, 16), (12, 64), (22, 160), (1, 40960)]
     spans = ObjectSpans.of(
         [ObjectSpan(HEAP + at * 8192, HEAP + (at + 1) * 8192, size, 0, 0, kind, 0, 0, 0) for at, (kind, size) in enumerate(kinds_and_sizes)]
