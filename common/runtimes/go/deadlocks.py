@@ -187,7 +187,7 @@ class _Finder:
             inner = inner if name.startswith("runtime.") else name
 
     def _find_once(self, frame: CallFrame, once: Collection[int]) -> int:
-        """Return the mutex that the function doSlow of a frame has locked; 0 if it is not certain."""
+        """Return the mutex that doSlow, which has this frame, has locked; 0 if it is not certain."""
         words = self._memory.words(frame.sp, (frame.end - frame.sp) // 8) or ()
         found = {one for word in words for one in (word, word + _ONCE_MUTEX) if one in once}
         return found.pop() if len(found) == 1 else 0
