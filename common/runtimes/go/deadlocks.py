@@ -58,7 +58,8 @@ _UNLOCKING = ("sync.(*Cond).Wait", *_PANICKING, DEFERRED)
 ONCE = "sync.Once.Do"
 """The reason of the wait of a goroutine that waits for the function of a sync.Once."""
 ONCE_REMEDY = "do not call Do of a sync.Once in its own function, or in a function for which this one waits"
-_DO_SLOW, _ONCE_MUTEX = "sync.(*Once).doSlow", 4  # its frame is on the stack while the function runs; offset of `m`
+# The frame of doSlow is on the stack while the function runs. `m` is at this offset.
+_DO_SLOW, _ONCE_MUTEX = "sync.(*Once).doSlow", 4
 _MUTEX = re.compile(r"(?:internal/)?sync\.(?:\(\*Mutex\)\.|runtime_Semacquire)")
 _LOOK = 256  # goroutines between two checks for Ctrl-C
 
@@ -187,7 +188,7 @@ class _Finder:
             inner = inner if name.startswith("runtime.") else name
 
     def _find_once(self, frame: CallFrame, once: Collection[int]) -> int:
-        """Return the mutex that doSlow, which has this frame, has locked; 0 if it is not certain."""
+        """Return the mutex that doSlow has locked; 0 if it is not certain. `frame`: of doSlow."""
         words = self._memory.words(frame.sp, (frame.end - frame.sp) // 8) or ()
         found = {one for word in words for one in (word, word + _ONCE_MUTEX) if one in once}
         return found.pop() if len(found) == 1 else 0
