@@ -1,6 +1,7 @@
 // Goroutines wait for the function of a sync.Once. Prints "ready" when all others wait. Arguments: the kind, and a number.
 //
-// load: the function waits for a channel. open: the function calls Do of the same sync.Once.
+// load: the function waits for a channel. open: the function calls Do of the same sync.Once. withdraw: each goroutine waits for the mutex at
+// the start of an account, which a function has not unlocked.
 package main
 
 import (
@@ -39,15 +40,37 @@ func (t *Table) read() {
 	t.name = t.rows[0]
 }
 
+type Account struct {
+	mu      sync.Mutex
+	balance int
+	history [600]byte
+}
+
+//go:noinline
+func (a *Account) withdraw(amount int) error {
+	a.mu.Lock()
+	if amount > a.balance {
+		return fmt.Errorf("%d is missing", amount-a.balance)
+	}
+	a.balance -= amount
+	a.mu.Unlock()
+	return nil
+}
+
 func main() {
 	count, _ := strconv.Atoi(os.Args[2])
 	tables := make([]*Table, count)
 	for i := range tables {
 		tables[i] = &Table{name: strconv.Itoa(i)}
-		if os.Args[1] == "load" {
+		switch os.Args[1] {
+		case "load":
 			go load()
-		} else {
+		case "open":
 			go tables[i].open()
+		default:
+			account := &Account{balance: i}
+			account.withdraw(count)
+			go account.withdraw(1)
 		}
 	}
 	waitForOthers()

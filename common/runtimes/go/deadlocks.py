@@ -49,6 +49,9 @@ _SEMAPHORES = (
 )
 """Methods that wait, and the offset of the semaphore from the start of the lock."""
 _STATE = re.compile(r"(?:\.w)?(?:\.mu)?\.state$")
+_SHARED = re.compile(r"sync\.\(\*RWMutex\)\.R?Lock$")
+# Since Go 1.24, this package has the fields of a mutex, and sync.Mutex has it in the field `mu`.
+_INNER = "internal/sync.(*Mutex).lockSlow"
 _MOST_GOROUTINES, _MOST_FRAMES, _MOST_CYCLE = 1 << 14, 64, 64
 _MOST_COUNT = 1 << 16  # readers of a lock
 _TINY = 16  # bytes of the blocks of Go's tiny allocator
@@ -100,7 +103,10 @@ def find_lock_holders(
             holders.setdefault(lock, {})[one.number] = place
     places = {lock: next(iter(those.items())) for lock, those in holders.items() if len(those) == 1}
     known = {lock: holder for lock, (holder, _) in places.items()}
-    names = {lock: _name(graph, lock, lock in once) for lock in set(wanted.values())}
+    shared = {wanted[one.number] for one in threads if one.number in wanted and any(_SHARED.search(frame.function) for frame in one.frames)}
+    inner = ".mu" if any(one.code_of(_INNER) is not None for one in goroutines.tables) else ""
+    ends = {lock: (".m" if lock in once else ".w" if lock in shared else "") + f"{inner}.state" for lock in wanted.values()}
+    names = {lock: _name(graph, lock, end, lock in once) for lock, end in ends.items()}
     return {
         waiter: LockHolder(lock, names[lock], known.get(lock), _cycle(wanted, known, lock), places.get(lock, (0, ""))[1], lock in once)
         for waiter, lock in wanted.items()
@@ -138,15 +144,16 @@ def _cycle(wanted: Mapping[int, int], known: Mapping[int, int], lock: int) -> Se
     return seen[seen.index(holder) :] if holder in seen else ()
 
 
-def _name(graph: GoGraph, lock: int, is_once: bool) -> str:
-    """Return the type and the field of a lock or sync.Once, or the variable that it is."""
+def _name(graph: GoGraph, lock: int, end: str, is_once: bool) -> str:
+    """Return the type and the field of a lock or sync.Once, or the variable that it is. `end`: the
+    names of the fields from there to the state of the mutex."""
     found = graph.find(lock)
     if found is None:
         return graph.names.name(lock - _ONCE_MUTEX if is_once else lock)
     if graph.type_of(found.block) == UNTYPED:
         return ""
-    field = _STATE.sub("", graph.name_member(found.block, lock - graph.extent(found.block)[0]))
-    return f"{shorten(graph.type_of(found.block))}{field[: -len('.m')] if is_once and field.endswith('.m') else field}"
+    field = graph.name_member(found.block, lock - graph.extent(found.block)[0])
+    return f"{shorten(graph.type_of(found.block))}{field[: -len(end)] if field.endswith(end) else field}"
 
 
 class _Finder:
@@ -293,7 +300,7 @@ def describe_holders(
     deadlocked = [one for one in waits if one.cycle]
     example = next(iter(deadlocked), next((one for one in waits if one.holder is not None), waits[0]))
     names = sorted({one.name for one in waits if one.name})
-    named = f" {shorten(names[0])}" if len(names) == 1 else ""
+    named = f" {shorten(names[0])}" if len(names) == 1 and names[0] != "sync.Once" else ""
     one, several = ("sync.Once", "values of sync.Once") if all(one.is_once for one in waits) else ("lock", "locks")
     if len(locks) == 1:
         where = "" if "0x" in named else f" at {example.lock - _ONCE_MUTEX * example.is_once:#x}"
