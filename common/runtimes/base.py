@@ -240,10 +240,11 @@ class Runtime:
         and the runtime's functions that allocate what no collector frees; () if unknown."""
         return (), ()
 
-    def allocating_calls(self, is_text: bool, type_name: str = "") -> Sequence[str]:
+    def allocating_calls(self, is_text: bool, type_name: str = "", has_parts: bool = False) -> Sequence[str]:
         """Return the places at which the program may have allocated blocks that no collector frees:
         "C.CString in main.query (main.go:57)"; () if unknown. `is_text`: whether they have text.
-        `type_name`: the class of C++ objects that they are, or ""."""
+        `type_name`: their type in C or C++, or "". `has_parts`: whether they refer to other such
+        blocks."""
         return ()
 
     def native_classes(self, native: str, about: str, size: int, is_alike: bool = False) -> Sequence[tuple[str, int, int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import foreign
@@ -19,6 +20,7 @@ from go_truth import (
     are_live,
     check_interrupted,
     check_objects,
+    check_plugin,
     check_roots,
     compare,
     is_garbage,
@@ -29,10 +31,10 @@ from go_truth import (
 pytestmark = pytest.mark.matrix
 
 
-def picture(program: Path, *words: str) -> foreign.Picture:
+def picture(program: Path, *words: str, files: tuple[Path, ...] = ()) -> foreign.Picture:
     tree = foreign_truth.tree(ARM64, "bookworm")
     command = (f"./{program.name}", *words)
-    return foreign.picture(ARM64, foreign.Program(tree, command, (program,), {**VARIABLES, "GOTRACEBACK": "crash"}))
+    return foreign.picture(ARM64, foreign.Program(tree, command, (program, *files), {**VARIABLES, "GOTRACEBACK": "crash"}))
 
 
 def is_typed(version: str) -> bool:
@@ -88,6 +90,32 @@ def test_thread_with_functions_of_c_and_go(version: str, tmp_path: Path) -> None
     assert names[-1] == "runtime.goexit"
     threads = [one for one in stacks if "start_thread" in one]
     assert threads and all("runtime.mstart" in one for one in threads)
+
+
+@pytest.mark.platform("AArch64", "Go")
+@pytest.mark.parametrize("version", ["", "1.21.13", "1.27.4"])
+def test_plugins(version: str, tmp_path: Path) -> None:
+    """A plugin has functions, types and variables of its own. Its file is found in the folder that --sysroot names."""
+    plugin = build(tmp_path, version, "-buildmode=plugin", STRIPPED, name="go_plugin", cgo=True, machine="arm64")
+    host = build(tmp_path, version, STRIPPED, name="go_plugin_host", cgo=True, machine="arm64")
+    made = picture(host, f"./{plugin.name}", str(COUNT), "goroutines", files=(plugin,))
+    folder = tmp_path / "root" / "programs" / "program"  # the folder in which the machine runs programs
+    folder.mkdir(parents=True)
+    shutil.copy(plugin, folder)
+    where = ("--exe", str(host), "--sysroot", str(tmp_path / "root"), str(made.core))
+    check_plugin(made.output, made.core.parent / "goroutines", *where)
+
+
+@pytest.mark.platform("AArch64", "Go")
+@pytest.mark.parametrize("kind", ["load", "open"])
+def test_goroutines_that_wait_for_a_function(kind: str, tmp_path: Path) -> None:
+    """On this machine, the holders of mutexes are unknown, but not the goroutine that executes the function of a sync.Once."""
+    program = build(tmp_path, "", STRIPPED, name="go_once", machine="arm64")
+    made = picture(program, kind, "20" if kind == "open" else "120")
+    found = json.loads(findleaks("verdict", "--json", "--exe", str(program), str(made.core)))["findings"]
+    (one,) = (one for one in found if one["finding"] == "goroutines")
+    assert "sync.Once.Do" in one["text"] and " called Do of " in one["cause"]
+    assert one["evidence"]["deadlocked"] == (20 if kind == "open" else 0)
 
 
 @pytest.mark.platform("AArch64", "Go")

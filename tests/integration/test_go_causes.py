@@ -4,6 +4,7 @@ program's counts."""
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,16 @@ def test_memory_that_was_never_used(
     assert found["finding"] == name and re.search(text, said), said
     resident = found["bytes"] if found["resident_bytes"] is None else found["resident_bytes"]
     assert least << 20 <= resident <= most << 20, found
+
+
+def test_tickers_with_channels_of_older_versions(programs: dict[str, Path], tmp_path: Path) -> None:
+    """Since Go 1.23, channels of timers refer to the timer, except with this setting: the default for modules of older versions."""
+    if "" not in programs:
+        programs[""] = build(tmp_path, "", STRIPPED, name="go_causes")
+    environment = {**os.environ, "GODEBUG": "asynctimerchan=1"}
+    with Running([str(programs[""]), "loops", "300"], tmp_path / "run", environment) as run:
+        text = json.loads(findleaks("verdict", "--json", "--pid", str(run.pid)))["findings"][0]["cause"]
+    assert "The channel is that of a ticker or timer." in " ".join(text.split())
 
 
 def read_findings(core: str) -> list[dict[str, Any]]:

@@ -20,11 +20,19 @@ HOLDER = rf" Goroutine (\d+) locked the one at 0x\w+ in main\.transfer \({HERE}:
 CYCLE = r" Deadlock: goroutine (\d+) waits for a lock of goroutine (?!\1)\d+, which waits for a lock of goroutine \1\. .* in the same order"
 AGAIN = rf" Goroutine \d+ locked it in main\.\(\*Settings\)\.set \({LOCKS}:40\), and is in {IN_GET}\. Deadlock: this goroutine waits for "
 BUSY = rf" Goroutine \d+ locked it in main\.hold \({HERE}:38\), and is in main\.hold \({HERE}:40\): chan receive"
+ONCE = r"(\d+) (?:goroutines wait|goroutines are deadlocked) in main\.%s \(programs/go_once\.go:\d+\): sync\.Once\.Do\. "
+LOADED = r"They wait for the sync\.Once variable at 0x\w+ \(used in main\.(?:load|main\.func\d)\)\. Goroutine \d+ called Do of it in "
+LOADING = r"main\.load \(programs/go_once\.go:27\), and is in main\.load\.func1 \(programs/go_once\.go:27\): chan receive\. They were"
+OPENED = rf"They wait for {COUNT} values of sync\.Once: main\.Table\.once\. Goroutine \d+ called Do of the one at 0x\w+ in "
+OPENING = r"main\.\(\*Table\)\.open .*: sync\.Once\.Do\. Deadlock: the function of the sync\.Once waits for its own end\. .*do not call"
 UNKNOWN = r"120 goroutines wait in main\.deposit .* They wait for 120 locks(: main\.Account\.lock)?\. They were created"
 KINDS: dict[str, tuple[int, tuple[str, ...]]] = {
     "order": (COUNT, (rf"{COUNT} goroutines are deadlocked in main\.transfer .* They wait for {COUNT} locks", HOLDER, CYCLE)),
     "again": (COUNT, (rf"{COUNT} goroutines are deadlocked in {IN_GET}\. They wait for the lock variable at ", AGAIN)),
     "busy": (0, (r"120 goroutines wait in main\.register .* They wait for the lock variable at 0x\w+ \(used in main\.", BUSY)),
+    "load": (0, (ONCE % "load", LOADED + LOADING)),
+    "open": (COUNT, (ONCE % r"\(\*Table\)\.open", OPENED + OPENING)),
+    "withdraw": (0, (r"120 goroutines are blocked for good in main\.\(\*Account\)\.withdraw .* wait for 120 locks: main\.Account\.mu\. ",)),
     "branch": (0, (UNKNOWN,)),
     "helper": (0, (UNKNOWN,)),
 }
@@ -43,7 +51,7 @@ def programs() -> dict[tuple[str, str], Path]:
 
 @pytest.mark.parametrize(
     ("kind", "version"),
-    [(kind, "") for kind in ("order", "again")]
+    [(kind, "") for kind in ("order", "again", "load", "open", "withdraw")]
     + [pytest.param(kind, "", marks=pytest.mark.matrix) for kind in ("busy", "branch", "helper")]
     + [pytest.param(kind, version, marks=pytest.mark.matrix) for kind in KINDS for version in VERSIONS],
 )
@@ -52,7 +60,7 @@ def test_who_holds_the_lock(
 ) -> None:
     """Deadlocked goroutines are reported even if there are few. A goroutine does not count as the holder of a mutex that it locks on
     another path."""
-    name = "go_mutexes" if kind in ("order", "busy") else "go_locks"
+    name = {"order": "go_mutexes", "busy": "go_mutexes", "load": "go_once", "open": "go_once", "withdraw": "go_once"}.get(kind, "go_locks")
     if (version, name) not in programs:
         programs[version, name] = build(tmp_path_factory.mktemp("go"), version, STRIPPED, name=name)
     deadlocked, patterns = KINDS[kind]

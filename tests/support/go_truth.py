@@ -157,10 +157,9 @@ def check_roots(at: dict[str, str], *where: str) -> None:
     assert one["objects"] in (1, 2)  # the Holder, and its data unless a stale word also refers to the data
 
 
-def check_plugin(output: str, file: Path, has_headers: bool, *where: str) -> dict[int, tuple[str, tuple[Place, ...], Place]]:
+def check_plugin(output: str, file: Path, *where: str) -> dict[int, tuple[str, tuple[Place, ...], Place]]:
     """Compare the goroutines and objects that findleaks reports for programs/go_plugin_host.go with the program's `output` and the profile
-    in `file`. Return the goroutines. `has_headers`: whether objects have headers; otherwise those that only goroutines refer to have no
-    type."""
+    in `file`. Return the goroutines. Only goroutines refer to half of the objects."""
     figures = dict(pair.split("=") for pair in output.split()[:-1])
     found = json.loads(findleaks("stacks", "--json", *where))
     mine, wanted = parse_goroutines(found), profile(file.read_text())
@@ -169,7 +168,7 @@ def check_plugin(output: str, file: Path, has_headers: bool, *where: str) -> dic
     (group,) = (one for one in found["user_stacks"] if one["count"] == COUNT)
     assert {frame["module"] for frame in group["frames"] if frame["function"].endswith(".wait")} == {"go_plugin"}
     page = runtime_page("go", *where)
-    assert {one["name"]: one["objects"] for one in page["types"]}["main.Item"] == COUNT * (1 + has_headers)
+    assert {one["name"]: one["objects"] for one in page["types"]}["main.Item"] == 2 * COUNT
     whole = sum(one["objects"] + one["own"]["garbage_objects"] for one in page["types"])
     assert abs(whole - int(figures["HeapObjects"])) <= 20
     (heap,) = json.loads(findleaks("roots", "--json", *where))["heaps"]

@@ -6,20 +6,23 @@ import pytest
 
 from findleaks.runtimes.go.native_owners import choose_calls
 
-CALLS = ("CString", "malloc", "parser_new", "parser_run", "open_reader", "image_load")
+CALLS = ("CString", "CBytes", "malloc", "parser_new", "parser_run", "open_reader", "image_load")
 
 
 @pytest.mark.parametrize(
-    ("is_text", "type_name", "chosen"),
+    ("is_text", "type_name", "has_parts", "chosen"),
     [
-        (True, "", {"CString"}),
-        (False, "", {"malloc", "parser_new", "parser_run", "open_reader", "image_load"}),
-        (False, "Parser", {"parser_new"}),
-        (False, "text::Parser<int, std::string>", {"parser_new"}),
-        (False, "Image", {"image_load"}),
-        (False, "Node", {"parser_new", "parser_run", "open_reader", "image_load"}),
+        (True, "", False, {"CString"}),
+        (False, "", False, {"CBytes", "malloc", "parser_new", "parser_run", "open_reader", "image_load"}),
+        (False, "", True, {"malloc", "parser_new", "parser_run", "open_reader", "image_load"}),
+        (False, "Parser", False, {"parser_new"}),
+        (False, "parser_t", True, {"parser_new"}),
+        (False, "text::Parser<int, std::string>", True, {"parser_new"}),
+        (False, "Image", False, {"image_load"}),
+        (False, "text::Node", True, {"parser_new", "parser_run", "open_reader", "image_load"}),
+        (False, "node", True, {"malloc", "parser_new", "parser_run", "open_reader", "image_load"}),
     ],
 )
-def test_calls(is_text: bool, type_name: str, chosen: set[str]) -> None:
-    found = choose_calls({(name, "main.f"): name for name in CALLS}, is_text, type_name)
-    assert set(found.values()) == chosen
+def test_calls(is_text: bool, type_name: str, has_parts: bool, chosen: set[str]) -> None:
+    found = choose_calls([(name, "main.f") for name in CALLS], is_text, type_name, has_parts)
+    assert {name for name, _ in found} == chosen

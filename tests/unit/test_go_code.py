@@ -52,6 +52,12 @@ def test_steps_of_x86_64() -> None:
         "660f3a61c100"  # pcmpestri xmm0, xmm1, 0, which changes rcx
         "740a"  # je
         "ffe1"  # jmp rcx
+        "f00fb111"  # lock cmpxchg dword ptr [rcx], edx, which changes rax
+        "f00fc119"  # lock xadd dword ptr [rcx], ebx
+        "488701"  # xchg qword ptr [rcx], rax
+        "f0830901"  # lock or dword ptr [rcx], 1
+        "f0480fc709"  # lock cmpxchg16b [rcx]
+        "4893"  # xchg rbx, rax
         "c3"
     )
     steps = list(CONVENTIONS[X86_64.name].decode(code, AT))
@@ -71,6 +77,12 @@ def test_steps_of_x86_64() -> None:
         (FORGET, NOWHERE, NOWHERE, 0),
         (BRANCH, NOWHERE, NOWHERE, AT + 0x3F + 10),
         (UNKNOWN_JUMP, NOWHERE, NOWHERE, 0),
+        (FORGET, 0, NOWHERE, 0),
+        (FORGET, 1, NOWHERE, 0),
+        (FORGET, 0, NOWHERE, 0),
+        (STORE, NOWHERE, NOWHERE, 0),
+        (FORGET, NOWHERE, NOWHERE, 0),
+        (FORGET, NOWHERE, NOWHERE, 0),
         (END, NOWHERE, NOWHERE, 1),
     ]
 

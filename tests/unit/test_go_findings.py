@@ -125,7 +125,7 @@ def test_names_of_roots() -> None:
 def test_holders_of_locks_are_not_read_on_other_machines() -> None:
     frames = (NamedFrame(1, "main.deposit", 0, "server", "server.go", 7),)
     (one,) = [UserThread(7, "waiting", "sync.Mutex.Lock", 0, 0, Range(0, STACK), frames, None)]
-    holders = {7: LockHolder(0x1000, "main.Account.lock", None, (), "")}
+    holders = {7: LockHolder(0x1000, "main.Account.lock", None, (), "", False)}
     assert describe_holders([one], holders, {7: one}, "x86-64") == ("They wait for the lock main.Account.lock at 0x1000.", 0)
     text, deadlocked = describe_holders([one], holders, {7: one}, "AArch64")
     assert "does not read which goroutine holds a lock on AArch64, and finds no deadlocks there." in text and not deadlocked

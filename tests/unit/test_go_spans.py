@@ -14,7 +14,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.engine.terms import State
 from findleaks.runtimes.go.heap import OBJECTS, Heap
 from findleaks.runtimes.go.span_table import ObjectSpan, ObjectSpans, SpanTable
-from findleaks.runtimes.go.spans import build_blocks, read_spans
+from findleaks.runtimes.go.spans import build_blocks, read_spans, smaller_sizes
 from findleaks.runtimes.go.types import Field, Types
 
 HEAP, BITS, SLOTS = 0xC000000000, 0x7F0000000FE0, 248
@@ -86,3 +86,13 @@ def test_span_that_is_swept(sweepgen: int, freeindex: int, used: int) -> None:
     spans = read(small, MSPAN.pack(HEAP + 8192, 5, 0, 0, BITS, 40960, 1, 1, 0, 8))
     blocks = build_blocks(Memory(FakeTarget({HEAP: bytes(8192), BITS: b"\x01".ljust(128, b"\0")})), graphs.native(), spans)
     assert sum(blocks.state(index) == State.IN_USE for index in range(11)) == used
+
+
+def test_sizes_below_a_class() -> None:
+    """If no span has the next smaller class, objects are larger than the slots of the classes below that have a span."""
+    kinds_and_sizes = [(4, 16), (5, 16), (12, 64), (22, 160), (1, 40960)]
+    spans = ObjectSpans.of(
+        [ObjectSpan(HEAP + at * 8192, HEAP + (at + 1) * 8192, size, 0, 0, kind, 0, 0, 0) for at, (kind, size) in enumerate(kinds_and_sizes)]
+    )
+    below = smaller_sizes(spans)
+    assert [below[number] for number in (0, 2, 3, 6, 7, 11, 12, 127)] == [0, 0, 16, 16, 64, 64, 160, 160]

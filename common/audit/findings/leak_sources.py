@@ -36,7 +36,7 @@ def list_source_remedies(facts: Mapping[str, object]) -> tuple[str, ...]:
     calls = facts.get("allocating_calls")
     if not isinstance(calls, dict):
         return ()
-    if calls["type"]:
+    if calls["type"] or calls["has_parts"]:
         return ("call the function of the library that deletes such an object, for example in a method Close",)
     return ("free each of these blocks with C.free, for example with defer",)
 
@@ -97,16 +97,17 @@ def _describe_live(count: int, owned: int) -> str:
 def describe_calls(session: Session, leak: Leak, facts: dict[str, object]) -> str:
     """Return a sentence about the places in the program that may have allocated the leaked blocks;
     "" if no place is known. The sentence begins with a space. Adds the places to `facts`."""
-    is_text = leak.hint.startswith('"')
-    calls = [(one.name, call) for one in session.runtimes for call in one.allocating_calls(is_text, leak.type)]
+    is_text, has_parts = leak.hint.startswith('"'), bool(leak.indirect_blocks)
+    calls = [(one.name, call) for one in session.runtimes for call in one.allocating_calls(is_text, leak.type, has_parts)]
     if not calls:
         return ""
-    facts["allocating_calls"] = {"calls": [call for _, call in calls], "type": leak.type or None, "inferred": True}
-    what = "such blocks of text" if is_text else f"memory of C{'++' if leak.type else ''}"
+    facts["allocating_calls"] = {"calls": [call for _, call in calls], "type": leak.type or None, "has_parts": has_parts, "inferred": True}
+    what = "such blocks of text" if is_text else "such objects" if leak.type or has_parts else "memory of C"
     places = join_words([call for _, call in calls])
-    them = "one of them" if is_text else f"one of them, or another function of C{'++' if leak.type else ''},"
+    them = "one of them" if is_text else "one of them, or another function of C,"
     inferred = f"Inferred: the program does not free all memory that {them} returned."
-    return f" {calls[0][0]}'s code allocates {what} in these calls: {places}. {inferred}"
+    may = "may allocate" if what == "such objects" else "allocates"
+    return f" {calls[0][0]}'s code {may} {what} in these calls: {places}. {inferred}"
 
 
 def _describe_libraries(session: Session, facts: dict[str, object]) -> str:

@@ -5,7 +5,11 @@ it and not unlocked it yet (lock_sites.py), and refers to it: by a pointer on th
 the lock is a variable. The holder is known if this is true for exactly one goroutine. If each of
 several goroutines holds the lock for which the next one waits, they are deadlocked.
 
-Source: Go 1.18 to 1.26, src/sync/mutex.go (state, sema), rwmutex.go (w, writerSem, readerSem)."""
+A sync.Once has a mutex, which it locks while it calls its function. The frame of doSlow, which
+calls the function, contains the address of the sync.Once, or of the mutex.
+
+Source: Go 1.18 to 1.27, src/sync/mutex.go (state, sema), rwmutex.go (w, writerSem, readerSem),
+once.go (done, m; doSlow)."""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ import re
 import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
+from itertools import chain, dropwhile
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
@@ -32,6 +37,7 @@ from findleaks.target.arch import X86_64
 from findleaks.target.base import Range, SourcePlace, Target
 from findleaks.target.encoded_numbers import decode_signed
 from findleaks.target.interruptible import interruptible
+from findleaks.unwind.stacks import NamedFrame
 from findleaks.value_classes import NamedTuple
 
 REMEDY = "lock mutexes in the same order everywhere, and do not lock a mutex again that the goroutine already holds"
@@ -43,11 +49,21 @@ _SEMAPHORES = (
 )
 """Methods that wait, and the offset of the semaphore from the start of the lock."""
 _STATE = re.compile(r"(?:\.w)?(?:\.mu)?\.state$")
+_SHARED = re.compile(r"sync\.\(\*RWMutex\)\.R?Lock$")
+# Since Go 1.24, this package has the fields of a mutex, and sync.Mutex has it in the field `mu`.
+_INNER = "internal/sync.(*Mutex).lockSlow"
 _MOST_GOROUTINES, _MOST_FRAMES, _MOST_CYCLE = 1 << 14, 64, 64
 _MOST_COUNT = 1 << 16  # readers of a lock
 _TINY = 16  # bytes of the blocks of Go's tiny allocator
-_UNLOCKING = ("sync.(*Cond).Wait", "runtime.gopanic", "runtime.Goexit", DEFERRED)
+_PANICKING = ("runtime.gopanic", "runtime.Goexit")
+_UNLOCKING = ("sync.(*Cond).Wait", *_PANICKING, DEFERRED)
 """Functions that unlock what their callers have locked, or that run deferred calls, which may."""
+ONCE = "sync.Once.Do"
+"""The reason of the wait of a goroutine that waits for the function of a sync.Once."""
+ONCE_REMEDY = "do not call Do of a sync.Once in its own function, or in a function for which this one waits"
+# The frame of doSlow is on the stack while the function runs. `m` is at this offset.
+_DO_SLOW, _ONCE_MUTEX = "sync.(*Once).doSlow", 4
+_MUTEX = re.compile(r"(?:internal/)?sync\.(?:\(\*Mutex\)\.|runtime_Semacquire)")
 _LOOK = 256  # goroutines between two checks for Ctrl-C
 
 
@@ -55,13 +71,14 @@ class LockHolder(NamedTuple):
     """The lock for which a goroutine waits, its name ("main.Account.mu"; "" if unknown), and the
     number of the goroutine that holds it, None if it is not known. `cycle`: the goroutines that
     wait for each other, from the holder on; () if the wait does not lead to a deadlock. `place`:
-    where the holder locked it."""
+    where the holder locked it. `is_once`: whether it is the mutex of a sync.Once."""
 
     lock: int
     name: str
     holder: Optional[int]
     cycle: Sequence[int]
     place: str
+    is_once: bool
 
 
 def find_lock_holders(
@@ -80,14 +97,18 @@ def find_lock_holders(
         return {}
     holders: dict[int, dict[int, str]] = {}
     finder = _Finder(target, engine, frozenset(wanted.values()), objects, goroutines, graph)
-    for one in interruptible(target, threads, _LOOK):
-        for lock, place in finder.find_held(one, wanted.get(one.number, 0)) if not one.is_internal else ():
+    once = {wanted[one.number] for one in threads if one.number in wanted and waits_for_once(one.frames)}
+    for one in interruptible(target, [one for one in threads if not one.is_internal], _LOOK):
+        for lock, place in chain(finder.find_held(one, wanted.get(one.number, 0)), finder.find_once(one, once) if once else ()):
             holders.setdefault(lock, {})[one.number] = place
     places = {lock: next(iter(those.items())) for lock, those in holders.items() if len(those) == 1}
     known = {lock: holder for lock, (holder, _) in places.items()}
-    names = {lock: _name(graph, lock) for lock in set(wanted.values())}
+    shared = {wanted[one.number] for one in threads if one.number in wanted and any(_SHARED.search(frame.function) for frame in one.frames)}
+    inner = ".mu" if any(one.code_of(_INNER) is not None for one in goroutines.tables) else ""
+    ends = {lock: (".m" if lock in once else ".w" if lock in shared else "") + f"{inner}.state" for lock in wanted.values()}
+    names = {lock: _name(graph, lock, end, lock in once) for lock, end in ends.items()}
     return {
-        waiter: LockHolder(lock, names[lock], known.get(lock), _cycle(wanted, known, lock), places.get(lock, (0, ""))[1])
+        waiter: LockHolder(lock, names[lock], known.get(lock), _cycle(wanted, known, lock), places.get(lock, (0, ""))[1], lock in once)
         for waiter, lock in wanted.items()
     }
 
@@ -95,6 +116,12 @@ def find_lock_holders(
 def waits_for_lock(one: UserThread) -> bool:
     """Whether a goroutine waits for a lock."""
     return one.state == "waiting" and any(method.search(frame.function) for frame in one.frames for method, _ in _SEMAPHORES)
+
+
+def waits_for_once(frames: Iterable[NamedFrame]) -> bool:
+    """Whether these frames, innermost first, wait for the mutex of a sync.Once."""
+    outside = (one.function for one in frames if not one.function.startswith("runtime."))
+    return next(dropwhile(_MUTEX.match, outside), "") == _DO_SLOW
 
 
 def _list_locks(waits: Mapping[int, Wait], threads: Iterable[UserThread]) -> Iterator[tuple[int, int]]:
@@ -117,15 +144,16 @@ def _cycle(wanted: Mapping[int, int], known: Mapping[int, int], lock: int) -> Se
     return seen[seen.index(holder) :] if holder in seen else ()
 
 
-def _name(graph: GoGraph, lock: int) -> str:
-    """Return the type and the field of a lock, or the variable that it is."""
+def _name(graph: GoGraph, lock: int, end: str, is_once: bool) -> str:
+    """Return the type and the field of a lock or sync.Once, or the variable that it is. `end`: the
+    names of the fields from there to the state of the mutex."""
     found = graph.find(lock)
     if found is None:
-        return graph.names.name(lock)
+        return graph.names.name(lock - _ONCE_MUTEX if is_once else lock)
     if graph.type_of(found.block) == UNTYPED:
         return ""
-    field = _STATE.sub("", graph.name_member(found.block, lock - graph.extent(found.block)[0]))
-    return f"{shorten(graph.type_of(found.block))}{field}"
+    field = graph.name_member(found.block, lock - graph.extent(found.block)[0])
+    return f"{shorten(graph.type_of(found.block))}{field[: -len(end)] if field.endswith(end) else field}"
 
 
 class _Finder:
@@ -149,8 +177,28 @@ class _Finder:
         for at, site in sites:
             lock = self._find_lock(site, pointers, own, one.stack)
             if lock and self._is_locked(lock, site) and not self._is_released(lock, site, [frame for frame, _ in frames[: at + 1]]):
-                place = frames[at][0].table.places(site.pc)[-1]
-                yield lock, f"{place.function} ({SourcePlace(place.function, place.file, place.line).short()})"
+                yield lock, self._describe_place(frames[at][0], site.pc)
+
+    def find_once(self, one: UserThread, once: Collection[int]) -> Iterator[tuple[int, str]]:
+        """Yield the mutexes of each sync.Once whose function a goroutine executes, and where it
+        called Do. `once`: the mutexes for which goroutines wait."""
+        inner, lock = "", 0
+        for frame in self._goroutines.walk(one.pc, one.sp, one.stack, most=_MOST_FRAMES):
+            name = frame.function.name
+            if name in _PANICKING:  # deferred calls may have unlocked
+                return
+            if name == _DO_SLOW:
+                lock = self._find_once(frame, once) if inner and not _MUTEX.match(inner) else 0
+            elif lock and not name.startswith(NAMES):
+                yield lock, self._describe_place(frame, frame.pc - frame.called)
+                lock = 0
+            inner = inner if name.startswith("runtime.") else name
+
+    def _find_once(self, frame: CallFrame, once: Collection[int]) -> int:
+        """Return the mutex that doSlow has locked; 0 if it is not certain. `frame`: of doSlow."""
+        words = self._memory.words(frame.sp, (frame.end - frame.sp) // 8) or ()
+        found = {one for word in words for one in (word, word + _ONCE_MUTEX) if one in once}
+        return found.pop() if len(found) == 1 else 0
 
     def _list_frames(self, one: UserThread) -> Iterator[tuple[CallFrame, bool]]:
         """Yield frames, innermost first, and whether each calls a function of the package sync.
@@ -165,6 +213,11 @@ class _Finder:
             elif not name.startswith("runtime."):
                 yield frame, is_locking
                 is_locking = False
+
+    @staticmethod
+    def _describe_place(frame: CallFrame, pc: int) -> str:
+        place = frame.table.places(pc)[-1]
+        return f"{place.function} ({SourcePlace(place.function, place.file, place.line).short()})"
 
     def _list_sites(self, one: UserThread, frame: CallFrame, is_locking: bool) -> Sequence[LockSite]:
         if not frame.called and one.state == RUNNING:
@@ -247,20 +300,24 @@ def describe_holders(
     deadlocked = [one for one in waits if one.cycle]
     example = next(iter(deadlocked), next((one for one in waits if one.holder is not None), waits[0]))
     names = sorted({one.name for one in waits if one.name})
-    named = f" {shorten(names[0])}" if len(names) == 1 else ""
+    named = f" {shorten(names[0])}" if len(names) == 1 and names[0] != "sync.Once" else ""
+    one, several = ("sync.Once", "values of sync.Once") if all(one.is_once for one in waits) else ("lock", "locks")
     if len(locks) == 1:
-        where = "" if "0x" in named else f" at {example.lock:#x}"
-        text = f"They wait for the lock{named}{where}."
+        where = "" if "0x" in named else f" at {example.lock - _ONCE_MUTEX * example.is_once:#x}"
+        text = f"They wait for the {one}{named}{where}."
     else:
-        text = f"They wait for {number(len(locks))} locks{':' if named else ''}{named}."
+        text = f"They wait for {number(len(locks))} {several}{':' if named else ''}{named}."
     if example.holder is None:
-        if machine != X86_64.name:
+        if machine != X86_64.name and not example.is_once:
             text += f" findleaks does not read which goroutine holds a lock on {machine}, and finds no deadlocks there."
         return text, 0
-    one = f"the one at {example.lock:#x}" if len(locks) > 1 else "it"
-    text += f" Goroutine {example.holder} locked {one} in {shorten(example.place)}, and is in "
+    which = f"the one at {example.lock - _ONCE_MUTEX * example.is_once:#x}" if len(locks) > 1 else "it"
+    done = f"called Do of {which}" if example.is_once else f"locked {which}"
+    text += f" Goroutine {example.holder} {done} in {shorten(example.place)}, and is in "
     text += f"{_describe_place(every[example.holder])}."
-    if example.cycle == [example.holder]:
+    if example.cycle == [example.holder] and example.is_once:
+        text += " Deadlock: the function of the sync.Once waits for its own end."
+    elif example.cycle == [example.holder]:
         text += " Deadlock: this goroutine waits for the lock that it holds itself."
     elif example.cycle:
         first, *rest = example.cycle
@@ -272,4 +329,4 @@ def describe_holders(
 def _describe_place(one: UserThread) -> str:
     frame = find_own_frame(one.frames)
     place = f"{shorten(frame.short_name())} ({shorten(frame.place())})" if frame is not None else "unknown code"
-    return f"{place}: {one.reason or one.state}"
+    return f"{place}: {ONCE if waits_for_once(one.frames) else one.reason or one.state}"

@@ -60,7 +60,7 @@ class TypeTable(NamedTuple):
       slot (one more element than numbers).
     - By slot: `offsets`, `kinds`, and `targets`, the type value of what it refers to.
     - `arenas`: ascending addresses; `classes`: by page of each arena, the mspan's spanclass.
-      `below`: by class // 2, the size of the next smaller class (0: unknown).
+      `below`: by class // 2, the size of the largest smaller class (0: unknown).
     - `has_headers`: since Go 1.22."""
 
     addresses: array[int]  # "Q"

@@ -9,7 +9,7 @@ from findleaks.engine.terms import Totals
 from findleaks.formatting import format_amount, format_count, number, shorten, size, some
 from findleaks.runtimes.base import UserThread
 from findleaks.runtimes.finding import Finding
-from findleaks.runtimes.go.deadlocks import REMEDY
+from findleaks.runtimes.go.deadlocks import ONCE, ONCE_REMEDY, REMEDY, waits_for_once
 from findleaks.runtimes.go.object_totals import Retained
 from findleaks.runtimes.go.packages import find_own_frame
 from findleaks.runtimes.user_threads import UserThreadGroup
@@ -37,6 +37,7 @@ _REASONS = {
     "sync.WaitGroup.Wait": _Advice("", "call Done once for each Add"),
     "sync.Cond.Wait": _Advice("", "call Signal or Broadcast after each change of the condition"),
     "semacquire": _Advice("", "unlock on every path, for example with defer, and call Done once for each Add of a WaitGroup"),
+    ONCE: _Advice("", "return from the function of the sync.Once, for example after a timeout"),
     "IO wait": _Advice("", "set deadlines, and close connections that are not needed"),
     "coroutine": _Advice("", "call the function stop that iter.Pull returned, for example with defer"),
     **dict.fromkeys(
@@ -49,6 +50,7 @@ _OBJECTS = {
     "semacquire": "locks or WaitGroups",
     "sync.WaitGroup.Wait": "WaitGroups",
     "sync.Cond.Wait": "conditions",
+    ONCE: "values of sync.Once",
     **dict.fromkeys(("sync.Mutex.Lock", "sync.RWMutex.Lock", "sync.RWMutex.RLock"), "locks"),
 }
 # The functions that tell apart what "semacquire" means, and the reasons of later versions of Go.
@@ -179,7 +181,9 @@ def _function(group: UserThreadGroup) -> str:
 
 
 def _find_reason(group: UserThreadGroup) -> str:
-    """Return the reason of the wait as the newest versions of Go name it."""
+    """Return the reason of the wait as the newest versions of Go name it, or ONCE."""
+    if waits_for_once(group.frames):
+        return ONCE
     if group.first.reason != "semacquire":
         return group.first.reason
     return next((_SEMACQUIRE[one.function] for one in group.frames if one.function in _SEMACQUIRE), group.first.reason)
@@ -254,7 +258,8 @@ def describe_goroutines(
     place = f" ({shorten(frame.place())})" if frame is not None and frame.line else ""
     state = "are blocked for good" if forever == count else "wait"
     state = ("are deadlocked" if count > 1 else "is deadlocked") if locks[1] == count else state
-    title = f"{format_count(count, 'goroutine')} {state} in {shorten(function)}{place}: {shorten(reason or 'unknown')}."
+    shown = awaited if awaited == ONCE else reason or "unknown"
+    title = f"{format_count(count, 'goroutine')} {state} in {shorten(function)}{place}: {shorten(shown)}."
     held = retained.totals if retained is not None else Totals(0, 0)
     resident = retained.resident if retained is not None else None
     sentences = [advice.cause] if advice.cause else []
@@ -298,5 +303,5 @@ def describe_goroutines(
         cause = cause.replace(plural, singular)
     commands = ("stacks", "runtime --only go")
     present = stacks + resident if resident is not None else None
-    remedies = (REMEDY if locks[1] else advice.remedy,)
+    remedies = ((ONCE_REMEDY if awaited == ONCE else REMEDY) if locks[1] else advice.remedy,)
     return Finding("goroutines", stacks + held.bytes, title, cause, remedies, commands, facts, present, is_idle=advice.is_idle)

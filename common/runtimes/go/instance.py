@@ -338,8 +338,8 @@ class Go(Runtime):
     def remedies(self, type_name: str) -> Sequence[str]:
         return (FREE,)
 
-    def allocating_calls(self, is_text: bool, type_name: str = "") -> Sequence[str]:
-        return list_allocating_calls(self._target, self.goroutines.tables, is_text, type_name) if self.goroutines is not None else ()
+    def allocating_calls(self, is_text: bool, type_name: str = "", has_parts: bool = False) -> Sequence[str]:
+        return list_allocating_calls(self._target, self.goroutines.tables, is_text, type_name, has_parts) if self.goroutines else ()
 
     @property
     def _known_heap(self) -> Optional[GoHeap]:

@@ -78,6 +78,7 @@ _ONE = re.compile(  # instructions that change at most their first operand
 )
 # Instructions that change several registers
 _SEVERAL = ("movsb", "movsw", "movsd", "movsq", "pcmpestri", "pcmpistri")
+_ATOMIC = re.compile(r"lock (?:cmpxchg|xadd|add|sub|and|or|xor|inc|dec)$|xchg$")
 _ZERO = "xmm15"  # Go's code never changes it
 _PADDING = 16  # bytes between functions, at most
 _CONDITIONAL = re.compile(r"j(?!mp)\w+$")
@@ -129,6 +130,10 @@ def _translate_x86(at: int, size: int, name: str, operands: str) -> Step:
             return Step(at, CONSTANT, _PLACES[first], NOWHERE, int(second, 0))
     if name == "xor" and first == second and first in _PLACES:
         return Step(at, CONSTANT, _PLACES[first])
+    if "[" in first and _ATOMIC.match(name):  # at most one register changes
+        changed = "rax" if name.endswith("cmpxchg") else second if name.endswith(("xadd", "xchg")) else ""
+        register = _PLACES.get(_PARTS.get(changed, changed), NOWHERE)
+        return Step(at, FORGET, register) if register >= 0 else Step(at, STORE)
     if not _ONE.match(name) or name in _SEVERAL or (name == "imul" and not second):
         return Step(at, FORGET)
     if name in ("cmp", "test", "nop", "bt"):

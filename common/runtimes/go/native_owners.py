@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
@@ -29,7 +29,9 @@ FREE = "free memory of C with C.free, or the function of the C library for it, w
 _STUB = re.compile(r"\._(?:Cfunc_|C2func_|cgo_cmalloc(?![^\0]))")
 _NAMES = {"_CMalloc": "malloc"}  # of cgo's functions
 _STRINGS = ("CString",)
-_ALLOCATING = (*_STRINGS, "CBytes", "malloc", "calloc", "realloc", "strdup", "strndup")
+_BYTES, _MALLOCS = "CBytes", ("malloc", "calloc", "realloc")
+_ALLOCATING = (*_STRINGS, _BYTES, *_MALLOCS, "strdup", "strndup")
+_SUFFIX = re.compile(r"_(?:t|s|st)$")  # of names of types in C
 _MAKING = re.compile(r"new|alloc|create|init|open|parse|dup|load|make|build|read|copy|clone|start|compile", re.IGNORECASE)
 _MOST_OBJECTS = 1 << 10  # objects of a type that are examined
 _MOST_CALLS = 3  # calls that a sentence names
@@ -77,11 +79,12 @@ class NativeOwners:
                 yield 8 * at, found[2]
 
 
-def list_allocating_calls(target: Target, tables: Sequence[FunctionTable], is_text: bool, type_name: str) -> list[str]:
+def list_allocating_calls(target: Target, tables: Sequence[FunctionTable], is_text: bool, type_name: str, has_parts: bool) -> list[str]:
     """Return the calls of the program that may have allocated native memory, such as "C.CString in
-    main.query (main.go:57)": at most three, functions that certainly allocate first. If `is_text`,
-    return only those that make strings, otherwise only others, if there are any. `type_name`: the
-    class of C++ objects, which only functions of the program's C code create; or ""."""
+    main.query (main.go:57)": at most three. See Runtime.allocating_calls and choose_calls.
+
+    Functions that certainly allocate are first. If the blocks have a type or parts, those of the C
+    code are first: Go's code rarely builds structures of C."""
     found: dict[tuple[str, str], str] = {}
     for table in tables:
         stubs = table.entries_named(_STUB)
@@ -91,21 +94,25 @@ def list_allocating_calls(target: Target, tables: Sequence[FunctionTable], is_te
                 name, caller = called
                 where = SourcePlace(caller.function, caller.file, caller.line).short()
                 found.setdefault((name, caller.function), f"C.{name} in {caller.function} ({where})")
-    return [text for _, text in sorted(choose_calls(found, is_text, type_name).items(), key=lambda one: _rank(one[0]))][:_MOST_CALLS]
+    chosen = sorted(choose_calls(found, is_text, type_name, has_parts), key=lambda key: _rank(key, bool(type_name) or has_parts))
+    return [found[key] for key in chosen][:_MOST_CALLS]
 
 
-def choose_calls(found: Mapping[tuple[str, str], str], is_text: bool, type_name: str) -> Mapping[tuple[str, str], str]:
-    """Return those of some calls that may have allocated blocks with text, or C++ objects of a
-    class, or other blocks. Keys: the C function, and the caller."""
+def choose_calls(found: Iterable[tuple[str, str]], is_text: bool, type_name: str, has_parts: bool) -> Collection[tuple[str, str]]:
+    """Return those of some calls that may have allocated blocks with text, or objects of a type, or
+    other blocks. A call is the C function, and the caller. `has_parts`: whether the blocks refer to
+    others, which copies of Go's bytes do not."""
     if not type_name:
-        alike = {key: text for key, text in found.items() if (key[0] in _STRINGS) == is_text}
-        return alike or found
-    others = {key: text for key, text in found.items() if key[0] not in _ALLOCATING}
-    word = type_name.partition("<")[0].rpartition("::")[2].lower().replace("_", "")
+        alike = [key for key in found if (key[0] in _STRINGS) == is_text and not (has_parts and key[0] == _BYTES)]
+        return alike or list(found)
+    # Only C++ has namespaces and templates, and its objects are not allocated with malloc.
+    is_class = "::" in type_name or "<" in type_name
+    others = [key for key in found if key[0] not in _ALLOCATING or (not is_class and key[0] in _MALLOCS)]
+    word = _SUFFIX.sub("", type_name.partition("<")[0].rpartition("::")[2].lower()).replace("_", "")
     flat = {key: key[0].replace("_", "").lower() for key in others}
-    named = {key: text for key, text in others.items() if word in flat[key]}
+    named = [key for key in others if word in flat[key]]
     # "parser_run" contains "parse", but does not create a Parser.
-    return {key: text for key, text in named.items() if _MAKING.search(flat[key].replace(word, ""))} or named or others
+    return [key for key in named if _MAKING.search(flat[key].replace(word, ""))] or named or others
 
 
 def _name_call(places: Sequence[Place], stub: str) -> Optional[tuple[str, Place]]:
@@ -120,6 +127,7 @@ def _name_call(places: Sequence[Place], stub: str) -> Optional[tuple[str, Place]
     return (name, caller) if caller is not None and (name in _ALLOCATING or _MAKING.search(name)) else None
 
 
-def _rank(key: tuple[str, str]) -> tuple[int, str, str]:
+def _rank(key: tuple[str, str], is_structure: bool) -> tuple[int, str, str]:
     name, function = key
-    return _ALLOCATING.index(name) if name in _ALLOCATING else len(_ALLOCATING), name, function
+    other = -1 if is_structure else len(_ALLOCATING)
+    return _ALLOCATING.index(name) if name in _ALLOCATING else other, name, function

@@ -141,10 +141,10 @@ def page_classes(heap: Heap, spans: ObjectSpans) -> bytearray:
 
 
 def smaller_sizes(spans: ObjectSpans) -> array[int]:
-    """Return, by size class, the size in bytes of the next smaller class ("Q"); 0 if no span has
-    it."""
+    """Return, by size class, the size in bytes of the largest smaller class that a span has ("Q").
+    It is 0 if no span has a smaller one."""
     sizes = {kind >> 1: size for kind, size in set(zip(spans.kinds, spans.sizes)) if kind > NOSCAN}
-    return array("Q", [sizes.get(number - 1, 0) if number else 0 for number in range(128)])
+    return array("Q", accumulate((sizes.get(number - 1, 0) for number in range(128)), max))
 
 
 class SpecialRecords:

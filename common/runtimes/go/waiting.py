@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Collection, Sequence
 from typing import Optional
 
+from findleaks.allocators.bulk import read_words
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine, Graph
 from findleaks.runtimes.base import UserThread
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.go.deadlocks import LockHolder, describe_holders, find_lock_holders, waits_for_lock
+from findleaks.runtimes.go.engine import NONE
 from findleaks.runtimes.go.goroutine_findings import FULL, SEMAPHORE, TIMED, TIMES, describe_goroutines, large_groups, with_companions
 from findleaks.runtimes.go.goroutines import Goroutines
+from findleaks.runtimes.go.maps import heads
 from findleaks.runtimes.go.object_graph import GoGraph
 from findleaks.runtimes.go.object_totals import Retained
 from findleaks.runtimes.go.objects import HeapObjects
@@ -79,14 +83,27 @@ def _channel_of(heap: Optional[GoHeap], one: UserThread) -> str:
 
 
 def _is_timed(heap: GoHeap, index: int) -> bool:
-    """Return whether a channel is that of a ticker or timer. Since Go 1.23, it refers to the timer.
-    Before, it can be recognised only by its buffer, which has room for one time."""
+    """Return whether a channel is that of a ticker or timer. Before Go 1.23, it can be recognised
+    only by its buffer, which has room for one time. Since then, the channel refers to the timer.
+    With GODEBUG=asynctimerchan=1 (the default for modules of older versions), only the timer refers
+    to the channel (time/sleep.go: syncTimer; runtime/time.go: timeTimer.c)."""
     structure = heap.types.find("runtime.hchan") if heap.objects.title_at(index) == TIMES else None
-    words = heap.memory.words(heap.objects.blocks.address(index), heap.objects.blocks.size(index) // 8)
+    channel = heap.objects.blocks.address(index)
+    words = heap.memory.words(channel, heap.objects.blocks.size(index) // 8)
     if structure is None or words is None:
         return False
     timer = heap.types.offset(structure, "timer")
-    return words[1] == 1 if timer is None else bool(words[timer // 8])
+    if timer is None or words[timer // 8]:
+        return timer is not None or words[1] == 1
+    return words[1] == 1 and channel in _list_timer_channels(heap)
+
+
+def _list_timer_channels(heap: GoHeap) -> Collection[int]:
+    """Return the channels to which timers of the package time refer."""
+    structure = heap.types.find("runtime.timeTimer")
+    value = heap.objects.names.value(structure) if structure is not None else NONE
+    timers = array("Q", heads(heap.objects.blocks, heap.objects.types, (value,)) if value != NONE else ())
+    return frozenset(read_words(heap.memory.target, heap.engine, timers))
 
 
 def _describe_buffer(heap: GoHeap, channel: int) -> str:
