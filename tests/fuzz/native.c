@@ -206,8 +206,9 @@ static void heap(blocks *b, const piece *p, uint64_t count, const uint8_t *patte
     fl_groups_finish(s, &found);
     rows(g, b, p, count, made);
     page_words(b, p, count);
+    static const uint8_t avoided[] = {0, 1, 1};
     for (uint32_t index = 0; index < made && index < 50; index++) {
-        fl_path(g, index, &index, index & 1, &found);
+        fl_path(g, index, &index, index & 1, avoided, index % (sizeof avoided + 1), &found);
         fl_references(g, index, &found);
         fl_referrers(g, index, index % 3, &found);
     }

@@ -154,9 +154,11 @@ def test_rest_of_unmapped_mappings() -> None:
 def test_the_example_is_a_mapping_that_leaked() -> None:
     kinds = {0x1000: Kind.REACHABLE, 0x3000: Kind.POSSIBLE, 0x5000: Kind.INDIRECT}
     directory = SimpleNamespace(
-        blocks=SimpleNamespace(find=lambda start: start), mappings=SimpleNamespace(ranges=[Range(start, start + PAGE) for start in kinds])
+        blocks=SimpleNamespace(find=lambda start: start, address=lambda index: index),
+        mappings=SimpleNamespace(ranges=[Range(start, start + PAGE) for start in kinds]),
     )
-    session = cast(Session, SimpleNamespace(directory=directory, graph=lambda: SimpleNamespace(kind=kinds.__getitem__)))
+    graph = SimpleNamespace(kind=kinds.__getitem__)
+    session = cast(Session, SimpleNamespace(directory=directory, graph=lambda: graph, reference_counts=None))
     assert _find_example(session, LEAKED) == 0x5000
     assert _find_example(session, (Kind.POSSIBLE,)) == 0x3000
 

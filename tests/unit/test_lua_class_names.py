@@ -52,6 +52,9 @@ class FakeObjects:
     def modules(self, _: State) -> Iterator[tuple[str, int]]:
         yield from ()
 
+    def registry(self, _: State) -> Iterator[tuple[str, int, int]]:
+        yield from ()
+
     def globals(self, _: State) -> Iterator[tuple[str, int, int]]:
         yield from ()
 
