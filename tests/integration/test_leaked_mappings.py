@@ -151,6 +151,14 @@ def find_live_and_in_core(program: Path, folder: Path, kind: str) -> list[dict[s
         return [json.loads(run_cli("find", "--json", *words).stdout) for words in (("--pid", str(running.pid)), (str(running.gcore()),))]
 
 
+def test_paths_of_possibly_lost_mappings(reservations: Path, tmp_path: Path) -> None:
+    """No word refers to them, so the path begins with no word."""
+    with cores.Running([str(reservations), "guarded"], tmp_path / "run") as running:
+        (group, *_) = json.loads(run_cli("find", "--json", "--pid", str(running.pid)).stdout)["groups"]
+        path = run_cli("path", group["examples"][0], "--pid", str(running.pid)).stdout
+    assert path.startswith("no word in memory: the mapping may be in use without one\n"), path
+
+
 @pytest.mark.parametrize(
     "kind",
     mark_matrix_except(
