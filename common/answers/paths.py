@@ -157,7 +157,9 @@ def _root_step(session: Session, describer: Describer, index: int) -> Step:
         disguised = next(disguised_references(session, index, -1), None)
         if disguised is not None:
             return _disguised_step(describer, disguised)
-        return _dependent_step(describer, index) or Step("thread control block", 0, low, 0, None)
+        is_doubtful = any(one.start == low for one in session.directory.mappings.doubtful)
+        origin = "no word in memory: the mapping may be in use without one" if is_doubtful else "thread control block"
+        return _dependent_step(describer, index) or Step(origin, 0, low, 0, None)
     if best.kernel:
         return Step(f"kept by the kernel: {best.kernel}", 0, best.value, best.value - low, None)
     if not best.address:

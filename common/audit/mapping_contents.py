@@ -6,9 +6,8 @@ from findleaks.allocators.mapped import TYPE
 from findleaks.errors import UnreadableMemory
 from findleaks.formatting import shorten
 from findleaks.session import Session
-from findleaks.target.arch import I386, X86_64
 from findleaks.target.ranges import region_at
-from findleaks.unwind.frames import CALL_BYTES, follows_call
+from findleaks.unwind.frames import is_return_address
 
 TOP = 2048  # bytes at the upper end of a stack that are searched for its outermost frames
 STACK, HUGE_PAGES = f"{TYPE} with a stack of", f"{TYPE} with huge pages"
@@ -47,19 +46,9 @@ def find_stack_function(session: Session, start: int, end: int, in_block: bool =
         module = region_at(modules, value) if region is not None and region.executable else None
         if module is None or module.path.rsplit("/", 1)[-1].startswith(_LIBRARIES):
             continue
-        if not ((has_frames and not in_block) or _is_return_address(session, value)):
+        if not ((has_frames and not in_block) or is_return_address(target, value)):
             continue
         symbol = target.symbolize(value - 1)
         if symbol is not None:
             return shorten(symbol.name, 100)
     return ""
-
-
-def _is_return_address(session: Session, address: int) -> bool:
-    """Whether this address follows a call instruction of x86."""
-    if session.target.arch.name not in (X86_64.name, I386.name):
-        return False
-    try:
-        return follows_call(session.target.read(address - CALL_BYTES, CALL_BYTES))
-    except UnreadableMemory:
-        return False

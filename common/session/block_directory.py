@@ -6,7 +6,7 @@ leaked_mappings.py finds out which candidates leaked. Most processes have no can
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.directory import Directory, build_directory, find_nested
@@ -32,11 +32,15 @@ LIBC = 256 << 10  # bytes below the thread-local variables that may belong to ld
 class Mapping(NamedTuple):
     """A candidate: the range [start, end), which the program can write to. `low`: the start of the
     guard below it, or `start` if it has no guard. An address in the guard belongs to the mapping,
-    too."""
+    too. `is_part`: whether it is a part of a reservation to which no word refers. `is_owned`:
+    whether it is no candidate, but may be the first part of a reservation with the candidates above
+    it; see `_list_owned_ends`."""
 
     low: int
     start: int
     end: int
+    is_part: bool = False
+    is_owned: bool = False
 
 
 def compute_directory(session: Session) -> Directory:
@@ -144,36 +148,50 @@ def list_candidates(session: Session) -> list[Mapping]:
     runs = sorted([*runs, *(Range(one.start, one.end) for one in data if one.has_huge_pages)])
     if sum(end - start for start, end in runs) < LEAST:
         return []
-    known = [Range(module.start, module.end) for module in session.target.modules()]
-    runs = _without(runs, [*known, *session.directory.list_claimed(), *thread_stacks(session.target).values()])
+    every, owners = runs, [Range(module.start, module.end) for module in session.target.modules()]
+    owners += [*session.directory.list_claimed(), *thread_stacks(session.target).values()]
+    runs = _without(runs, owners)
     if sum(end - start for start, end in runs) < LEAST:
         return []
     # Stacks of ended threads are searched for only in the candidates.
     starts = [one.start for one in runs]
     places = [one for one in data if any(find_overlaps(runs, starts, one.start, one.end))]
-    ended = [one.stack for one in unjoined_threads(session.target, session.engine, places)]
-    runs = _without(runs, [*dead_stacks(session.target, session.engine, places), *ended])
+    owners += [one.stack for one in unjoined_threads(session.target, session.engine, places)]
+    owners += dead_stacks(session.target, session.engine, places)
     reserved = merge_ranges(part for one in session.reserved for part in one.ranges)
-    known = [piece for runtime in session.runtimes for part in runtime.parts() for piece in part.ranges]
-    runs = _without(runs, [*known, *reserved])
+    owners += [piece for runtime in session.runtimes for part in runtime.parts() for piece in part.ranges]
+    runs = _without(runs, [*owners, *reserved])
     below, above = {one.end: one for one in regions}, {one.start: one for one in regions}
     made: list[Mapping] = []
-    parts: list[Range] = []
+    edges: set[int] = set()  # ends of candidates beside reservations
     for start, end in runs:
         before, after = below.get(start), above.get(end)
         beside = [one for one in (before, after) if one is not None]
         if any(one.executable and not one.name for one in beside):
             continue  # generated code may refer to this memory by its distance from the code
         if any(is_reservation(one, reserved) for one in beside):
-            parts.append(Range(start, end))
-        else:
-            made.append(Mapping(before.start if before is not None and _is_inaccessible(before) else start, start, end))
-    if sum(end - start for start, end in parts) >= LEAST:
+            edges.add(end)
+        made.append(Mapping(before.start if before is not None and _is_inaccessible(before) else start, start, end))
+    if edges:
         # Few processes have reservations without a known owner.
-        from findleaks.session.reservations import find_unreferenced
+        from findleaks.session.reservations import leave_out_parts
 
-        made += (Mapping(start, start, end) for start, end in find_unreferenced(session, parts))
-    return sorted(made)
+        made = leave_out_parts(session, made, edges)
+    return sorted([*made, *_list_owned_ends(made, every, owners)])
+
+
+def _list_owned_ends(found: Sequence[Mapping], runs: Sequence[Range], owners: Sequence[Range]) -> Iterator[Mapping]:
+    """Yield the upper end of each mapping of which an owner has only the lower part, if the guard
+    of a candidate is directly above it. The kernel merges the first part of a reservation with
+    memory below it, such as a large block of malloc. `runs`: all mappings of data."""
+    lows = {one.low for one in found if one.low < one.start}
+    below = [one for one in runs if one.end in lows]
+    owned = merge_ranges(owners) if below else []
+    starts = [one.start for one in owned]
+    for run in below:
+        end = max((part.end for part, _, _ in find_overlaps(owned, starts, run.start, run.end)), default=run.end)
+        if end < run.end:
+            yield Mapping(end, end, run.end, is_owned=True)
 
 
 def _is_data(region: Region) -> bool:

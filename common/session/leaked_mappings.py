@@ -22,8 +22,9 @@ from findleaks.allocators.bulk import find_pointers
 from findleaks.allocators.mapped import LEAST, MANY, MUCH
 from findleaks.allocators.memory import Memory
 from findleaks.engine.terms import Kind, State
-from findleaks.session.block_directory import Mapping, is_reservation
+from findleaks.session.block_directory import Mapping
 from findleaks.session.merged_mappings import divide_regions
+from findleaks.session.reservations import find_parts
 from findleaks.target.base import Module, Piece, Range, Region, is_shared_memory
 from findleaks.target.ranges import cut_out, intersection, merge_ranges, merge_to_most, range_at, subtract
 from findleaks.value_classes import NamedTuple
@@ -79,14 +80,19 @@ def find_leaked_mappings(session: Session, found: Sequence[Mapping]) -> LeakedMa
     session.graphs.mappings = search
     try:
         kinds = session.graphs.graph().kinds()
-        search.admit(lambda index: kinds[index] in (Kind.REACHABLE, Kind.POSSIBLE))
+
+        def is_live(index: int) -> bool:
+            return kinds[index] in (Kind.REACHABLE, Kind.POSSIBLE)
+
+        search.admit(is_live)
     except TooManyWords:  # raised while blocks were marked
         return LeakedMappings(has_own_graph=True)
     leaked = [search.found[number] for number in sorted(search.left)]
     ranges = [Range(one.start, one.end) for one in leaked]
     if sum(end - start for start, end in ranges) < (LEAST if len(ranges) >= MANY else MUCH):
         return LeakedMappings(has_own_graph=True)
-    doubtful = {*_select_doubtful(session, leaked, search, started), *(one for one in ranges if one in unsure)}
+    parts = find_parts(session, search, is_live)
+    doubtful = {*_select_doubtful(session, leaked, search, started), *parts, *(one for one in ranges if one in unsure)}
     return LeakedMappings(ranges, sorted(doubtful), has_own_graph=True)
 
 
@@ -94,20 +100,22 @@ def _divide(session: Session, found: Sequence[Mapping]) -> tuple[Sequence[Mappin
     """Divide the largest candidates into the mappings that the program created. Return all
     candidates; the ranges whose limits are not certain; and the ranges to whose starts, not ends,
     words refer."""
-    whole = {Range(one.start, one.end): one for one in found if one.end - one.start >= LEAST}
+    whole = {Range(one.start, one.end): one for one in found if one.end - one.start >= LEAST and not one.is_owned}
     regions = sorted(sorted(whole, key=lambda one: one.start - one.end)[:DIVIDED])
     divided = divide_regions(session, regions) if regions else {}
     unsure = frozenset(part for parts in divided.values() for part in parts.doubtful)
     started = frozenset(part for parts in divided.values() if parts.has_starts for part in parts.ranges)
-    parted = [(whole[region].low, parts) for region, parts in divided.items()]
-    parts = [Mapping(low if not at else part.start, *part) for low, parts in parted for at, part in enumerate(parts.ranges)]
+    parted = [(whole[region], parts) for region, parts in divided.items()]
+    parts = [Mapping(part.start if at else one.low, *part, one.is_part) for one, parts in parted for at, part in enumerate(parts.ranges)]
     rest = [one for one in found if Range(one.start, one.end) not in divided]
     return sorted([*rest, *parts]), unsure, started
 
 
 class MappingSearch:
     """Finds references to candidates. `found`: all candidates. `left`: the numbers of the
-    candidates that are not known to be live."""
+    candidates that are not known to be live. `lowest`, `started` and `inside`: the numbers of the
+    candidates to whose lowest address, to whose start, and to whose other addresses a word
+    refers."""
 
     def __init__(self, session: Session, found: Sequence[Mapping]) -> None:
         """Search root memory, registers, and then blocks in use. Raises TooManyWords."""
@@ -115,11 +123,9 @@ class MappingSearch:
         self._lows = [one.low for one in found]
         self._clusters = merge_to_most([Range(one.low, one.end) for one in found], CLUSTERS)
         self._words, self._rounds = 0, 0
-        # Numbers of the candidates whose lowest address is in a word
-        self._lowest: set[int] = set()
-        # Numbers of the candidates of which a word contains an address other than the lowest
-        self._inside: set[int] = set()
-        self.left = set(range(len(found)))
+        self.lowest, self.started, self.inside = set[int](), set[int](), set[int]()
+        self._kept: set[int] = set()  # See list_kept.
+        self.left = {number for number, one in enumerate(found) if not one.is_owned}
         self._blocks: dict[int, set[int]] = {}
         self._memory = Memory(session.target)
         ends = {one.end for one in found}
@@ -138,25 +144,34 @@ class MappingSearch:
         another live candidate refers to. `is_live`: whether the block with this index is live."""
         self._rounds += 1
         every = self._rounds > ROUNDS
-        first = {number for number in self.left if every or any(is_live(index) for index in self._blocks.get(number, ()))}
-        return self._make_live(first)
+        return self._make_live({number for number in self.left if every or self._has_live_block(number, is_live)})
+
+    def list_kept(self, is_live: Callable[[int], bool]) -> set[int]:
+        """Return the numbers of the candidates to which a variable, a live block or a live
+        candidate refers, and not only a word on a stack or in a register. That word may be stale
+        without the code showing it."""
+        return self._kept | {number for number in self._blocks if self._has_live_block(number, is_live)}
+
+    def _has_live_block(self, number: int, is_live: Callable[[int], bool]) -> bool:
+        return any(is_live(index) for index in self._blocks.get(number, ()))
 
     def is_at_end_of_next(self, number: int) -> bool:
         """Whether some words contain the end of a candidate that is also the start of the next one,
         and no other word refers to the next one. These words may refer to either candidate."""
         after = number + 1
         is_next = after < len(self.found) and self.found[after].low == self.found[number].end
-        return is_next and after in self._lowest and after not in self._inside
+        return is_next and after in self.lowest and after not in self.inside
 
     def _make_live(self, numbers: set[int]) -> list[Range]:
         """Remove these candidates from `left`, and also the candidates that they refer to. Returns
         their memory."""
         ranges: list[Range] = []
-        while numbers:
+        while numbers := numbers & self.left:
             self.left -= numbers
             own = [Range(self.found[number].start, self.found[number].end) for number in sorted(numbers)]
             ranges += own
             numbers = {number for _, number in self._words_in(own)} if self.left else set()
+            self._kept |= numbers
         return merge_ranges(ranges)
 
     def _search_roots(self) -> None:
@@ -166,13 +181,19 @@ class MappingSearch:
         memory = subtract(session.root_memory, [*unread.ranges(), *own])
         threads = [word for thread in session.target.threads() for word in (thread.sp, thread.thread_pointer)]
         first = {number for number in map(self._find, threads) if number is not None}
-        self._make_live(first | {number for _, number in self._words_in(memory)})
+        stacks = [session.stack_at(thread.sp) for thread in session.target.threads()]
+        stack_memory = merge_ranges(stack for stack in stacks if stack is not None)
+        for address, number in self._words_in(memory):
+            first.add(number)
+            if range_at(stack_memory, address) is None:
+                self._kept.add(number)
+        self._make_live(first)
         # Registers and words of frames are searched last, because it takes longer to find out which
         # are dead.
         if self.left:
             rest = intersection(session.roots, session.doubtful.all_dead.ranges()) if session.doubtful.all_dead is not None else []
             first = {number for number in map(self._find, session.register_words()) if number is not None}
-            self._make_live((first & self.left) | {number for _, number in self._words_in(rest)})
+            self._make_live(first | {number for _, number in self._words_in(rest)})
 
     def _search_blocks(self) -> None:
         session = self._session
@@ -183,8 +204,8 @@ class MappingSearch:
                 self._blocks.setdefault(number, set()).add(index)
 
     def _words_in(self, ranges: Sequence[Range]) -> Iterator[tuple[int, int]]:
-        """Yield the address of each word that refers to a candidate in `left`, and the number of
-        the candidate."""
+        """Yield the address of each word that refers to a candidate, and the number of the
+        candidate."""
         session = self._session
         for piece in session.pieces(ranges, PHASE):
             for part in cut_out(piece, session.stale_slots):
@@ -197,7 +218,7 @@ class MappingSearch:
                         if value in self._bases and self._is_in_link_map(address, self._bases[value]):
                             continue
                         number = self._find(value)
-                        if number is not None and number in self.left:
+                        if number is not None:
                             yield address, number
 
     def _is_in_link_map(self, address: int, module: Module) -> bool:
@@ -222,7 +243,9 @@ class MappingSearch:
         number = bisect_right(self._lows, value) - 1
         if number < 0 or value > self.found[number].end:
             return None
-        (self._lowest if value == self._lows[number] else self._inside).add(number)
+        if value == self.found[number].start:
+            self.started.add(number)
+        (self.lowest if value == self._lows[number] else self.inside).add(number)
         return number
 
 
@@ -243,16 +266,13 @@ def _select_doubtful(session: Session, leaked: Sequence[Mapping], search: Mappin
             return True
         return own not in started and search.is_at_end_of_next(numbers[one])
 
+    # A core does not show whether another process shares huge pages.
+    regions = () if session.target.live else session.target.regions()
+    huge = merge_ranges(Range(one.start, one.end) for one in regions if one.has_huge_pages)
     # The program may refer to parts of a reservation by numbers, and compute its address.
-    known = merge_ranges(part for one in session.reserved for part in one.ranges)
-    edges = {edge for one in session.target.regions() if is_reservation(one, known) for edge in (one.start, one.end)}
-    # A candidate that was divided counts as a whole.
-    whole = merge_ranges(Range(one.start, one.end) for one in search.found)
-    reserved = [one for one in whole if one.start in edges or one.end in edges]
-    if not session.target.live:
-        # A core does not show whether another process shares huge pages.
-        reserved = merge_ranges([*reserved, *(Range(one.start, one.end) for one in session.target.regions() if one.has_huge_pages)])
-    return [own for one in leaked for own in (Range(one.start, one.end),) if range_at(reserved, one.start) or may_be_in_use(one, own)]
+    return [
+        own for one in leaked for own in (Range(one.start, one.end),) if one.is_part or range_at(huge, one.start) or may_be_in_use(one, own)
+    ]
 
 
 def _are_numbered(session: Session, leaked: Sequence[Mapping]) -> bool:

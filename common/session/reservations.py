@@ -1,25 +1,110 @@
-"""Find accessible parts of reservations to which no word refers.
+"""Find accessible parts of reservations.
 
 A program may reserve addresses with PROT_NONE, make some of them accessible, and refer to these
 parts by numbers, such as the index of a slot. Then it has the address of the reservation. If no
-word outside a reservation is an address in it, the whole reservation leaked."""
+word outside a reservation is an address in it, the whole reservation leaked.
+
+An inaccessible range of more than 1 MiB is a reservation. Smaller ones may also be the guards of
+mappings that the program created one by one. Stacks are such mappings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.bulk import find_pointers
+from findleaks.allocators.mapped import LEAST
+from findleaks.session.block_directory import Mapping
 from findleaks.target.base import Range
 from findleaks.target.ranges import find_overlaps, merge_ranges, merge_to_most, range_at, subtract
+from findleaks.unwind.frames import is_return_address
 
 if TYPE_CHECKING:
     from findleaks.session import Session
+    from findleaks.session.leaked_mappings import MappingSearch
 
 CLUSTERS = 4  # ranges of addresses that are searched for references to reservations
 # Words in these ranges that are examined; if there are more, all parts count as in use
 MOST_WORDS = 1 << 16
 PHASE = "looking for references to mappings"
+TOP = 2048  # bytes at the upper end of a stack that are searched for return addresses
+# If words refer to the starts of at least this part of adjacent mappings, the program created the
+# mappings one by one
+STARTED = 1 / 4
+GUARDS = 1 / 4  # inaccessible bytes for each accessible byte; guards of mappings have fewer
+
+
+def leave_out_parts(session: Session, found: Sequence[Mapping], edges: Collection[int]) -> list[Mapping]:
+    """Return the candidates without the parts of reservations to which a word refers. `edges`: the
+    ends of the candidates beside a reservation. All candidates of their runs are parts, except
+    stacks."""
+    runs = [run for run in _list_runs(found) if any(found[number].end in edges for number in run)]
+    near = [Range(found[number].start, found[number].end) for run in runs for number in run]
+    stacks = _find_stacks(session, [one for one in near if one.end not in edges])
+    parts = [one for one in near if one not in stacks]
+    is_enough = sum(end - start for start, end in parts) >= LEAST
+    unreferenced = set(find_unreferenced(session, parts)) if is_enough else ()
+    every = set(parts)
+    rest = (one for one in found if Range(one.start, one.end) not in every)
+    return sorted([*rest, *(Mapping(start, start, end, True) for start, end in unreferenced)])
+
+
+def find_parts(session: Session, search: MappingSearch, is_live: Callable[[int], bool]) -> list[Range]:
+    """Return the leaked candidates that are likely to be parts of a reservation to which a word
+    refers, because the program can compute their addresses. `is_live`: whether the block with this
+    index is live.
+
+    Example: every second page of an arena is accessible, and only its base is in a variable. A run
+    of mappings with guards looks the same, but the program has the address of each mapping in use.
+    Stacks are left out."""
+    kept, parts = search.list_kept(is_live), list[Range]()
+    for run in _list_runs(search.found):
+        base = _find_base(search, run, kept) if not search.left.isdisjoint(run) else None
+        leaked = (search.found[number] for number in run if base is not None and number > base and number in search.left)
+        parts += (Range(one.start, one.end) for one in leaked)
+    stacks = _find_stacks(session, parts)
+    return [one for one in parts if one not in stacks]
+
+
+def _list_runs(found: Sequence[Mapping]) -> list[list[int]]:
+    """Return the runs of candidates, as their numbers. Between the candidates of a run, there is
+    only inaccessible memory."""
+    runs: list[list[int]] = []
+    for number, one in enumerate(found):
+        if number and one.low == found[number - 1].end and one.low < one.start:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return runs
+
+
+def _find_base(search: MappingSearch, run: Sequence[int], kept: set[int]) -> Optional[int]:
+    """Return the lowest candidate of a run to which a word refers, if the run is likely to be one
+    reservation; otherwise None. Programs compute addresses above the base.
+
+    `kept`: see MappingSearch.list_kept. Words on stacks and in registers may be stale, so they
+    count only if the run has more inaccessible memory than guards need."""
+    lowest, *others = run
+    accessible = sum(search.found[number].end - search.found[number].start for number in run)
+    inaccessible = search.found[run[-1]].end - search.found[lowest].start - accessible
+    sources = (search.lowest, search.inside) if inaccessible >= accessible * GUARDS else (kept,)
+    live = set[int]().union(*(one.intersection(run) for one in sources)) - search.left
+    started = live.intersection(others, search.started)
+    is_at_base = lowest in live and lowest in search.lowest
+    return min(live) if live and (is_at_base or len(started) < len(others) * STARTED) else None
+
+
+def _find_stacks(session: Session, parts: Sequence[Range]) -> set[Range]:
+    """Return the parts that look like stacks: with a return address at their upper end."""
+    code = merge_ranges(Range(one.start, one.end) for one in session.target.regions() if one.executable)
+    clusters, found = merge_to_most(code, CLUSTERS), set[Range]()
+    for piece in session.pieces([Range(max(end - TOP, start), end) for start, end in parts], PHASE):
+        for low, high in clusters:
+            for address, value in zip(*find_pointers(session.engine, piece, low, high)):
+                part = range_at(parts, address)
+                if part is not None and part not in found and range_at(code, value) and is_return_address(session.target, value):
+                    found.add(part)
+    return found
 
 
 def find_unreferenced(session: Session, parts: Sequence[Range]) -> list[Range]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.errors import UnreadableMemory
-from findleaks.target.arch import X86_64
+from findleaks.target.arch import AARCH64, I386, X86_64
 from findleaks.target.base import MappedMemory, Module, Range, Region, Thread
 from findleaks.unwind.cfi import FrameTable, Malformed, Row, Rule
 from findleaks.value_classes import NamedTuple
@@ -26,6 +26,17 @@ def follows_call(code: bytes) -> bool:
     """Whether these CALL_BYTES bytes of x86 code end in a call: E8 with a 32-bit offset, or FF /2
     of two to seven bytes."""
     return code[2] == 0xE8 or any(code[at] == 0xFF and code[at + 1] >> 3 & 7 == 2 for at in range(CALL_BYTES - 1))
+
+
+def is_return_address(target: MappedMemory, address: int) -> bool:
+    """Whether this address follows a call instruction of x86 or AArch64."""
+    try:
+        if target.arch.name in (X86_64.name, I386.name):
+            return follows_call(target.read(address - CALL_BYTES, CALL_BYTES))
+        call = int.from_bytes(target.read(address - 4, 4), "little") if target.arch.name == AARCH64.name else 0
+    except UnreadableMemory:
+        return False
+    return call & 0xFC000000 == 0x94000000 or call & 0xFFFFFC1F == 0xD63F0000  # bl, blr
 
 
 class Frame(NamedTuple):
@@ -351,7 +362,7 @@ class Unwinder:
         try:
             returns = target.word(sp)
             is_call = target.read(call, len(_SYSCALL)) == _SYSCALL
-            return is_call and self.executable(returns) and follows_call(target.read(returns - CALL_BYTES, CALL_BYTES))
+            return is_call and self.executable(returns) and is_return_address(target, returns)
         except UnreadableMemory:
             return False
 

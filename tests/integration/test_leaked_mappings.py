@@ -11,6 +11,7 @@ import building
 import hugepages
 import pytest
 from debuggers import gdb, lldb, objects, run_cli
+from variants import mark_matrix_except
 
 import cores
 
@@ -21,6 +22,7 @@ PART = 64 << 10
 program = building.fixture("mapped.c", "-std=gnu11", "-g", "-O1")
 unoptimised = building.fixture("mapped.c", "-std=gnu11", "-g", "-O0")
 untouched = building.fixture("untouched.c", "-O1")
+reservations = building.fixture("reservations.c", "-std=gnu11", "-g", "-O1")
 
 
 def find_mappings(program: Path, folder: Path, kind: str, count: int = COUNT, core: bool = False) -> tuple[dict[str, Any], int]:
@@ -142,6 +144,41 @@ def test_reservations_to_which_no_word_refers(program: Path, tmp_path: Path) -> 
     """Parts of a mapping are only possibly lost, because the program may compute the address."""
     body, lost = find_mappings(program, tmp_path, "reservations")
     assert (lost, mappings(body), mappings(body, "possible_mappings")) == (COUNT, 0, COUNT)
+
+
+def find_live_and_in_core(program: Path, folder: Path, kind: str) -> list[dict[str, Any]]:
+    with cores.Running([str(program), kind], folder / "run") as running:
+        return [json.loads(run_cli("find", "--json", *words).stdout) for words in (("--pid", str(running.pid)), (str(running.gcore()),))]
+
+
+def test_paths_of_possibly_lost_mappings(reservations: Path, tmp_path: Path) -> None:
+    """No word refers to them, so the path begins with no word."""
+    with cores.Running([str(reservations), "guarded"], tmp_path / "run") as running:
+        (group, *_) = json.loads(run_cli("find", "--json", "--pid", str(running.pid)).stdout)["groups"]
+        path = run_cli("path", group["examples"][0], "--pid", str(running.pid)).stdout
+    assert path.startswith("no word in memory: the mapping may be in use without one\n"), path
+
+
+@pytest.mark.parametrize(
+    "kind",
+    mark_matrix_except(
+        ("every_second", "local", "joined", "block", "upper", "released", "dropped", "guarded", "slots", "inside"),
+        *("every_second", "joined", "slots", "inside"),
+    ),
+)
+def test_parts_of_reservations(kind: str, reservations: Path, tmp_path: Path) -> None:
+    """The program has the base of a reservation, and can compute the addresses of its accessible parts."""
+    for body in find_live_and_in_core(reservations, tmp_path, kind):
+        assert mappings(body) == body["totals"]["definite"]["blocks"] == 0
+        most = {"inside": 0, "slots": COUNT // 2}.get(kind, COUNT - 1)
+        assert most - 3 <= mappings(body, "possible_mappings") <= most  # the program, or stale words, may refer to a few of them
+
+
+@pytest.mark.parametrize(("kind", "lost"), [("stacks", COUNT - 1), ("buffers", COUNT // 2)])
+def test_mappings_with_guards_are_no_parts_of_reservations(kind: str, lost: int, reservations: Path, tmp_path: Path) -> None:
+    for body in find_live_and_in_core(reservations, tmp_path, kind):
+        assert lost - 2 <= mappings(body) <= lost  # stale words may refer to a few of them
+        assert mappings(body, "possible_mappings") == 0
 
 
 def test_mappings_without_memory_in_the_core(untouched: Path, tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 // Thousands of mappings: every second page of one area has other rights, so that no two join. Each second one of those that can be
-// written holds a block. Prints "HOW ADDRESS" of each block, HOW being held or lost.
+// written holds a block. Prints "HOW ADDRESS" of each block, HOW being part or lost.
 // usage: many_mappings COUNT
 #include <stdint.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ int main(int count, char **words) {
             ((char **)(area + at * PAGE))[at / 2 % 512] = block;
     }
     for (uintptr_t at = 0; at < pages; at += 2)
-        printf("%s %#lx\n", at % 4 ? "lost" : "held", ~(unsigned long)hidden[at]);
+        printf("%s %#lx\n", at % 4 ? "lost" : "part", ~(unsigned long)hidden[at]);
     puts("ready");
     fflush(stdout);
     return pause();

@@ -3,6 +3,7 @@ may differ otherwise."""
 
 from __future__ import annotations
 
+import ctypes
 import io
 import re
 import shutil
@@ -17,6 +18,7 @@ from findleaks import commands
 from findleaks.engine import load as engine
 from findleaks.engine.native import library as kernel_library
 from findleaks.engine.native import sources
+from findleaks.engine.native.declarations import SIGNATURES
 from findleaks.session import Session
 from findleaks.target.arch import X86_64
 
@@ -92,3 +94,15 @@ def test_installed_library_is_compared_with_the_packaged_checksum(monkeypatch: p
     for text, name in ((f"{said:#010x}\n", "native"), (f"{said ^ 1:#010x}\n", "pure"), ("", "native")):
         packaged.write_text(text)
         assert engine.load(X86_64).name == name
+
+
+def test_functions_are_kept_only_with_their_types(stale: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If Ctrl-C interrupts the first use of a function, the second use must not call it with the default types."""
+    loaded = kernel_library.CLibrary(str(stale))
+    with monkeypatch.context() as patched:
+        patched.setitem(SIGNATURES, "fl_target", (ctypes.c_int, [0]))
+        with pytest.raises(TypeError):
+            _ = loaded.fl_target
+    function = loaded.fl_target
+    assert function is loaded.fl_target and (function.restype, function.argtypes) == SIGNATURES["fl_target"]
+    assert not hasattr(loaded, "fl_unknown")

@@ -19,10 +19,11 @@ from findleaks.history.figure_series import Series
 from findleaks.session import Session
 from findleaks.session.block_directory import LARGEST_GUARD, is_reservation
 from findleaks.session.leaked_mappings import _is_device
-from findleaks.target.arch import X86_64
+from findleaks.target.arch import AARCH64, I386, RISCV64, X86_64, Arch
 from findleaks.target.base import Module, Range, Region
 from findleaks.tracking.mappings import _what_is_left
 from findleaks.tracking.record_table import FREED, LIVE, UNSEEN, Record
+from findleaks.unwind.frames import is_return_address
 
 PAGE = 4096
 
@@ -120,6 +121,24 @@ def test_reservations_beside_candidates() -> None:
     assert is_reservation(reservation, ())
     # For example, the inaccessible end of an arena belongs to an allocator.
     assert not is_reservation(reservation, [Range(reservation.start, reservation.end)])
+
+
+@pytest.mark.parametrize(
+    ("arch", "code", "expected"),
+    [
+        (X86_64, b"\x90\x90\xe8\0\0\0\0", True),  # call with an offset
+        (I386, b"\x90\x90\x90\x90\x90\xff\xd0", True),  # call *%eax
+        (X86_64, b"\x90\x90\xe9\0\0\0\0", False),  # jmp
+        (AARCH64, b"\x10\x00\x00\x94", True),  # bl
+        (AARCH64, b"\x00\x02\x3f\xd6", True),  # blr x16
+        (AARCH64, b"\xc0\x03\x5f\xd6", False),  # ret
+        (RISCV64, b"\x10\x00\x00\x94", False),  # not supported
+        (X86_64, b"\xd0", False),  # the memory before it is unreadable
+    ],
+)
+def test_addresses_after_calls(arch: Arch, code: bytes, expected: bool) -> None:
+    target = fake.FakeTarget({0x10000: code}, permissions={0x10000: "r-x"}, arch=arch)
+    assert is_return_address(target, 0x10000 + len(code)) is expected
 
 
 def find_rest(regions: list[Region], *records: Record) -> list[list[tuple[int, int]]]:

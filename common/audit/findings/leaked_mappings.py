@@ -73,7 +73,10 @@ def _explain(kinds: Sequence[Kind], kind: str, live: bool) -> str:
     if Kind.POSSIBLE in kinds:
         if kind == HUGE_PAGES and not live:
             return "No word in this process refers to them, but the core does not show whether other processes share these huge pages."
-        return "They may be in use without an address in memory: as signal stacks, as registered buffers, or by page numbers."
+        return (
+            "They may be in use without an address in memory: as parts of a reservation whose base the program has, as signal stacks, "
+            "as registered buffers, or by page numbers."
+        )
     if kind.startswith(STACK):
         return "These are stacks of coroutines whose handles were lost before the coroutines ended."
     if kind == HUGE_PAGES:

@@ -27,15 +27,16 @@ class CLibrary(ctypes.CDLL):
     """The C engine's library. Negative results raise exceptions, except DISORDER, which the caller
     handles."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-
     def __getattr__(self, name: str) -> Any:
         """Look up a function at its first use. A command uses only some of them."""
-        function: Any = super().__getattr__(name)
+        if name not in SIGNATURES:
+            raise AttributeError(name)
+        function: Any = self[name]
         function.restype, function.argtypes = SIGNATURES[name]
         if function.restype in (c_int, c_int64):
             function.errcheck = self._check
+        # This comes last: Ctrl-C must not leave a function with the wrong type of result.
+        setattr(self, name, function)
         return function
 
     def take(self, words: CWords) -> array[int]:
