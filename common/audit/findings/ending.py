@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator, Sequence
-from itertools import islice
 
 from findleaks.audit.crash import crashed_frames, own_frame, signal_name
 from findleaks.audit.crash.crashed_stack import read_stack
+from findleaks.escaping import visible
 from findleaks.formatting import format_count, printable, shorten, size
-from findleaks.libc.stdio_buffers import find_unwritten_text
+from findleaks.libc.stdio_buffers import LONGEST, find_unwritten_text
 from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
 from findleaks.target.base import Target
@@ -90,10 +90,14 @@ def _describe_unrecorded(target: Target, name: str) -> Iterator[str]:
 def _describe_unwritten(target: Target) -> Iterator[str]:
     """Yield a sentence about each text that the process printed to a file and that is still in the
     buffer of stdio. abort() and signals do not write these buffers."""
-    for one in islice(find_unwritten_text(target), _MOST_FILES):
+    found = sorted(find_unwritten_text(target))  # stdout first
+    for one in found[:_MOST_FILES]:
         name = {1: "stdout", 2: "stderr"}.get(one.descriptor, f"file descriptor {one.descriptor}")
-        start = "…" if one.size > len(one.end.encode()) else ""
-        yield f'{size(one.size)} of text that the process printed to {name} were not written: "{start}{printable(one.end.strip())}"'
+        text = visible(one.end.strip())
+        text = f"…{text[-LONGEST:]}" if max(one.size, len(text)) > LONGEST else text
+        yield f'The last {size(one.size)} that the process printed to {name} were not written: "{text}"'
+    if len(found) > _MOST_FILES:
+        yield f"Text that the process printed to {format_count(len(found) - _MOST_FILES, 'other file')} was not written either"
 
 
 def _name_frame(frame: NamedFrame) -> str:
