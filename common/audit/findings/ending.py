@@ -44,7 +44,7 @@ def describe_end(session: Session, found: Sequence[Finding]) -> Iterator[str]:
     yield from _describe_signal(target, found)
     if target.crashed:
         yield from _describe_unwritten(target)
-    elif target.signal not in _SIGNALS and all(one.kind != "thread-stacks" for one in found):
+    elif target.signal not in _SIGNALS:
         yield from _describe_waits(target, found, max(_MANY_WAITS, (len(target.threads()) + 1) // 2))
 
 
@@ -113,9 +113,9 @@ def _describe_waits(target: Target, found: Sequence[Finding], least: int = 1) ->
     if not waits:
         return
     alike = max(group_by_lock(waits).values(), key=len)
-    if len(alike) < least:
-        return
     lock, names = alike[0].lock, target.thread_names()
+    if len(alike) < least or any(f"<{lock.address:#x}>" in f"{one.title} {one.cause}" for one in found):
+        return
     if len(alike) == 1:
         who = f"{describe_thread(alike[0].thread, names)} waits"
     else:
