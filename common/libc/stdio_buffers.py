@@ -24,13 +24,14 @@ WRITTEN = 4  # offset of _IO_write_base in words; _IO_write_ptr follows
 BUFFER, BUFFER_END = 7, 8  # offsets of _IO_buf_base and _IO_buf_end, in words
 MOST_FILES = 1 << 16
 MOST_BYTES = 1 << 24  # of one buffer
-LONGEST = 160  # bytes of the text that are returned
+LONGEST = 160  # bytes of a text that are returned at most
+_PARTS = bytes(range(0x80, 0xC0))  # bytes inside a character of UTF-8
 MOSTLY = 0.9  # at least this part of the characters of text is printable
 
 
 class UnwrittenText(NamedTuple):
     """Text in the buffer of a file that was not written to it. `size`: in bytes. `end`: the last
-    part of the text, not escaped."""
+    part of the text, not escaped. Bytes that are not UTF-8 are decoded by "surrogateescape"."""
 
     descriptor: int
     size: int
@@ -49,13 +50,15 @@ def find_buffers(target: Target, blocks: Blocks) -> Iterator[Range]:
 
 
 def find_unwritten_text(target: Target) -> Iterator[UnwrittenText]:
-    """Yield the text that the program printed and that was not written yet. Binary data is left
-    out."""
+    """Yield the text that the program printed and that was not written yet. Binary data and white
+    space are left out, and so is text whose end is not in memory."""
     for words in _list_files(target):
         base, place = words[WRITTEN], words[WRITTEN + 1]
-        pieces = target.pieces(max(base, place - LONGEST), place) if place > base else ()
-        text = b"".join(bytes(one.data) for one in pieces).decode("utf-8", "replace")
-        if text and sum(one.isprintable() or one.isspace() for one in text) >= MOSTLY * len(text):
+        start = max(base, place - LONGEST)
+        data = b"".join(bytes(one.data) for one in target.pieces(start, place)) if start < place else b""
+        is_complete = len(data) == place - start
+        text = (data if start == base else data.lstrip(_PARTS)).decode("utf-8", "surrogateescape")
+        if is_complete and text.strip() and sum(one.isprintable() or one.isspace() for one in text) >= MOSTLY * len(text):
             yield UnwrittenText(target.arch.leading(words[FILENO], 4), place - base, text)
 
 

@@ -113,14 +113,18 @@ static char *volatile kept;
 static volatile int number = 5;
 static int table[4];
 __attribute__((noinline)) static void work(const char *word) {
-    if (strstr("freed recovered", word)) { kept = malloc(40); fprintf(stderr, "block=%p\\n", kept); free(kept); kept[3] = 1; }
+    if (strstr("freed recovered second", word)) { kept = malloc(40); fprintf(stderr, "block=%p\\n", kept); free(kept); kept[3] = 1; }
     if (!strcmp(word, "wild")) { kept = (char *)0x123456789000; kept[0] = 1; }
-    if (!strcmp(word, "index")) table[number] = 1; /* line 11 */
+    if (strstr("index second", word)) table[number] = 1; /* line 11 */
+    if (!strcmp(word, "twice")) { kept = malloc(40); free(kept); free(kept); }
     if (strstr("abort recovered", word)) abort();
 }
 static void *run(void *word) { work(word); return NULL; }
 int main(int words, char **word) {
     pthread_t thread;
+    char *digits = memset(malloc(6000), '1', 6000); /* not the number of a process */
+    memcpy(digits, "==", 2);
+    strcpy(digits + 5900, "==ERROR: AddressSanitizer: nothing\\n");
     pthread_create(&thread, NULL, run, word[1]);
     return pthread_join(thread, NULL);
 }
@@ -138,11 +142,11 @@ def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    "word", ["freed", "index", *(pytest.param(one, marks=pytest.mark.matrix) for one in ("wild", "abort", "recovered"))]
+    "word", ["freed", "second", *(pytest.param(one, marks=pytest.mark.matrix) for one in ("index", "twice", "wild", "abort", "recovered"))]
 )
 def test_reports_of_sanitizers(word: str, sanitized: Path, tmp_path: Path) -> None:
-    """The outermost functions of a thread are AddressSanitizer's, too."""
-    options = f"abort_on_error=1:disable_coredump=0:halt_on_error={int(word != 'recovered')}"
+    """The outermost functions of a thread are AddressSanitizer's, too. Two processes run on after the first report."""
+    options = f"abort_on_error=1:disable_coredump=0:halt_on_error={int(word not in ('recovered', 'second'))}"
     command = ["env", f"ASAN_OPTIONS={options}", f"UBSAN_OPTIONS={options}", str(sanitized), word]
     core, printed = run_until_crash(command, tmp_path)
     output = run_cli("verdict", "--json", str(core)).stdout
@@ -151,13 +155,16 @@ def test_reports_of_sanitizers(word: str, sanitized: Path, tmp_path: Path) -> No
         assert any("SIGABRT in work (program), which called abort()" in one for one in json.loads(output)["notes"]), output
         return
     (found,) = (one for one in json.loads(output)["findings"] if one["finding"] == "crash")
-    assert found["evidence"]["function"] == "work"
-    if word == "index":
+    assert (found["evidence"]["function"], found["evidence"]["called"]) == ("work", None)
+    if word in ("index", "second"):
         assert re.search(r"program\.c:11:\d+: runtime error: index 5 out of bounds", printed), printed
         assert found["evidence"]["message"] == "UndefinedBehaviorSanitizer: out of bounds at program.c:11"
         return
     message = found["evidence"]["message"]
     assert f"ERROR: {message}" in printed and message.startswith("AddressSanitizer: "), printed
+    if word == "twice":
+        assert "attempting double-free" in message
+        return
     address = re.search(r"on (?:unknown )?address 0x0*(\w+)", message)
     assert address is not None
     if word == "freed":

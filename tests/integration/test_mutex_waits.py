@@ -16,6 +16,10 @@ import pytest
 from debuggers import findleaks, gdb, lldb, objects, run_cli
 
 import cores
+from findleaks.audit.findings.ending import describe_end
+from findleaks.runtimes.finding import Finding
+from findleaks.session import Session
+from findleaks.target.core import open_core
 
 program = building.fixture("mutex_waits.c", "-O2", "-g", "-w", "-pthread")
 FUTEX = "202"
@@ -127,6 +131,14 @@ def test_most_threads_of_a_running_process_wait_for_one_mutex(program: Path, tmp
     pattern = fill(r"9 threads wait for accounts \(pthread_mutex_t at {accounts}\), which thread \d+ \(mutex_waits\) holds", printed)
     assert any(re.fullmatch(pattern, one) for one in found["notes"]), found["notes"]
     assert all(one["finding"] != "deadlock" for one in found["findings"])
+
+
+def test_a_finding_about_threads_may_name_the_mutex(program: Path, tmp_path: Path) -> None:
+    core, printed = kill_program(program, "crowd", tmp_path)
+    session = Session(open_core(str(core)))
+    for address, is_noted in ((printed["accounts"], False), ("0x10", True)):
+        found = Finding("thread-stacks", 0, "10 threads run.", f"9 of them are waiting to lock <{address}>.")
+        assert any("threads wait for accounts" in one for one in describe_end(session, [found])) is is_noted
 
 
 @pytest.mark.parametrize("word", ["timed", "changed", "own-lock", "own-table"])

@@ -151,8 +151,8 @@ __attribute__((noinline)) static void parse_header(const char *word) {
     if (!strcmp(word, "abort")) abort();
     if (!strcmp(word, "index")) kept[0] = (void *)&std::string(word)[64 + kept_number];
     if (!strcmp(word, "printed")) {
-        FILE *log = fopen("program.log", "w");
-        fprintf(log, "accepted the connection\n");
+        for (int i = 0; i < 4; i++)
+            fprintf(fopen("program.log", "w"), "accepted the connection\n");
         printf("reading table %d\n", 7);
         abort();
     }

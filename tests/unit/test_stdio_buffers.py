@@ -9,7 +9,7 @@ import graphs
 from fake import FakeTarget
 
 from findleaks.engine.terms import State
-from findleaks.libc.stdio_buffers import MAGIC, MOST_BYTES, USER, find_buffers
+from findleaks.libc.stdio_buffers import LONGEST, MAGIC, MOST_BYTES, USER, UnwrittenText, find_buffers, find_unwritten_text
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Range, Symbol
 
@@ -66,3 +66,30 @@ def test_damaged_files() -> None:
     assert find_unused_buffers(file(0, FILES + SIZE), file(1, magic=0)) == [buffer(0)], "no file"
     assert find_unused_buffers(file(0, FILES + SIZE), file(1, FILES)) == [buffer(0), buffer(1)], "a cycle"
     assert find_unused_buffers(file(0, 8)) == [buffer(0)], "a chain that leads to unreadable memory"
+
+
+def find_text(data: bytes, missing: int = 0) -> list[UnwrittenText]:
+    """Return the unwritten text of a file whose buffer has this data, without its last `missing` bytes."""
+    image = {
+        LIST: struct.pack("<Q", FILES).ljust(64, b"\0"),
+        FILES: file(0, at5=BUFFERS + len(data)),
+        BUFFERS: data[: len(data) - missing],
+    }
+    target = FakeTarget(image)
+    target.symbol = lambda name, module="": Symbol(name, LIST, 8, "libc.so.6")
+    return list(find_unwritten_text(target))
+
+
+def test_text_that_was_not_written() -> None:
+    assert find_text(b"caf\xe9: 10 of 12 guests\n") == [(3, 22, "caf\udce9: 10 of 12 guests\n")]
+    euros = "1234567890€" * 30
+    (found,) = find_text(euros.encode())
+    assert found[:2] == (3, len(euros.encode())) and euros.endswith(found[2]) and len(found[2].encode()) in range(LONGEST - 2, LONGEST + 1)
+
+
+def test_bytes_that_are_not_text() -> None:
+    assert find_text(bytes(range(256)) * 2) == []
+    assert find_text(bytes(range(128, 256))) == [], "no UTF-8"
+    assert find_text(b"\n \n") == [], "white space"
+    assert find_text(b"") == []
+    assert find_text(b"the end of the text is missing", 8) == []

@@ -205,9 +205,9 @@ def read_crash(session: Session) -> Optional[Crash]:
 
 
 def _name_without_frame(tracer: Tracer, frames: Sequence[NamedFrame], frame: Optional[NamedFrame]) -> str:
-    """Return the name of the function of the program that `frame` calls if this function has no
-    frame, because its last instruction is a jump to the function of the next inner frame; "" if it
-    has a frame or is unknown."""
+    """Return the name of the function of the program that `frame` called, if it ended with a jump
+    to the function of the next inner frame, and so has no frame. Return "" if it has a frame, or if
+    it is unknown."""
     level = next((at for at, one in enumerate(frames) if one is frame), 0)
     if not level or level >= len(tracer.frames) or tracer.target.arch.name != X86_64.name:
         return ""
@@ -217,8 +217,10 @@ def _name_without_frame(tracer: Tracer, frames: Sequence[NamedFrame], frame: Opt
         return ""
     symbol = tracer.target.symbolize(called) if called and tracer.reader.entry(tracer.frames[level - 1].call) != called else None
     module = next((one for one in tracer.target.modules() if one.start <= called < one.end), None)
-    is_named = symbol is not None and symbol.address == called and module is not None and not is_library(module.path.rpartition("/")[2])
-    return without_parameters(symbol.name) if is_named and symbol is not None and not _is_standard(symbol.name) else ""
+    if symbol is None or symbol.address != called or module is None or _is_standard(symbol.name):
+        return ""
+    named = NamedFrame(0, symbol.name, 0, module.path.rpartition("/")[2])
+    return "" if is_library(named.module) or is_sanitizer(named) else named.short_name()
 
 
 def _find_musl_check(session: Session, tracer: Tracer, frames: Sequence[NamedFrame]) -> str:

@@ -52,7 +52,7 @@ def read_last_words(session: Session, stack: CrashedStack) -> LastWords:
         panic = find_panic(session, stack.thread)
     is_unexplained = aborted and not (message or exception or said or panic)
     if is_unexplained:
-        message = read_sanitizer_report(stack) or read_assertion(stack.tracer(0, False), frames)
+        message = read_sanitizer_report(session, stack) or read_assertion(stack.tracer(0, False), frames)
     if is_unexplained or (target.signal in TRAPS and not panic):
         message = message or read_printed_message(stack)
         is_unexplained = is_unexplained and not message

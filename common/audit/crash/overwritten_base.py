@@ -9,7 +9,8 @@ any more, but two words of the structure are known:
     movsbl (%rdx), %edx
 
 The structure is known if it is the only one with both words, and if nothing has changed it since.
-All readable memory is searched, because the structure may be constant data."""
+The memory that the process wrote and its modules are searched: the structure may be constant data.
+Other mapped files, which may be large, contain no addresses."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.audit.crash.value_origin import Origin, Tracer
 from findleaks.disasm.instruction import NONE
 from findleaks.disasm.registers import RIP, RSP
+from findleaks.graph.roots import writable_ranges
 from findleaks.session import Session
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Range
@@ -74,9 +76,10 @@ def find_sibling_word(session: Session, siblings: Siblings, expected: int) -> Op
     exactly one structure has both words."""
     if siblings.value < _LOWEST:
         return None
-    memory, found, examined = Memory(session.target), set[int](), 0
-    readable = merge_ranges([*(Range(one.start, one.end) for one in session.target.regions() if one.readable), *session.target.protected])
-    for piece in session.pieces(readable, "searching for a structure", dead=True):
+    target = session.target
+    memory, found, examined = Memory(target), set[int](), 0
+    searched = merge_ranges([*writable_ranges(target), *(Range(one.start, one.end) for one in target.modules())])
+    for piece in session.pieces(searched, "searching for a structure", dead=True):
         for place in session.engine.search(piece, siblings.value, siblings.value + 1):
             examined += 1
             if memory.word(place - siblings.other + siblings.offset) == expected:

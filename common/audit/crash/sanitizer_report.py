@@ -18,8 +18,9 @@ from findleaks.audit.crash.crashed_stack import CrashedStack
 from findleaks.audit.crash.imported_calls import name_called
 from findleaks.disasm.capstone_loader import CapstoneMissing
 from findleaks.disasm.registers import RDI
+from findleaks.session import Session
 from findleaks.target.arch import X86_64
-from findleaks.target.base import Target
+from findleaks.target.ranges import nonzero_pieces
 from findleaks.unwind.stacks import NamedFrame
 
 LIBRARIES = ("libasan.", "libubsan.", "libtsan.", "liblsan.", "libhwasan.", "libclang_rt.")
@@ -28,20 +29,22 @@ LIBRARIES = ("libasan.", "libubsan.", "libtsan.", "liblsan.", "libhwasan.", "lib
 FUNCTIONS = ("__sanitizer::", "__asan", "__ubsan", "__tsan", "__lsan", "__hwasan", "__msan", "__interceptor_", "___interceptor_")
 """Beginnings of the names of the sanitizers' functions, which may be part of the program."""
 
-_REPORT = re.compile(rb"==(\d+)==ERROR: (\w+Sanitizer: [ -~]{4,300}?)(?: at pc 0x[ -~]*| \(pc 0x[ -~]*| in thread T\d[ -~]*)?:?\n")
+_REPORT = re.compile(rb"==(\d{1,10})==ERROR: (\w{1,20}Sanitizer: [ -~]{4,600})\n")
+# The end of the line, which is left out
+_DETAILS = re.compile(r"(?: at pc 0x| \(pc 0x| in thread T\d).*|:$")
 _ADDRESS = re.compile(r" 0x([0-9a-f]+)")
 _HANDLER = re.compile(r"__ubsan_handle_(\w+?)(?:_v\d)?(?:_abort)?(?:_minimal)?$")
 _MOST_LINES = 1 << 24
 
 
-def read_sanitizer_report(stack: CrashedStack) -> str:
+def read_sanitizer_report(session: Session, stack: CrashedStack) -> str:
     """Return the first line of the report: "AddressSanitizer: heap-use-after-free on address
     0x604000000013"; "" if no sanitizer called abort(), or if the report is not in memory. With
     halt_on_error=0, there may be an earlier report, after which the process ran on."""
     frames = stack.frames
     if not any(inner.function == "abort" and is_sanitizer(frame) for inner, frame in zip(frames, frames[1:])):
         return ""
-    return _find_report(stack.target) or _describe_undefined(stack)
+    return _describe_undefined(stack) or _find_report(session)
 
 
 def is_sanitizer(frame: NamedFrame) -> bool:
@@ -62,13 +65,17 @@ def find_reported_address(message: str) -> Optional[int]:
     return int(found[1], 16) if found is not None else None
 
 
-def _find_report(target: Target) -> str:
-    regions = [one for one in target.regions() if one.readable and one.writable and not one.name]
-    parts = (part for one in regions for part in target.nonzero(one.start, one.end))
-    pieces = (piece for part in parts for piece in target.pieces(part.start, part.end))
-    own = (match for piece in pieces for match in _REPORT.finditer(piece.data) if int(match[1]) == target.pid)
-    found = next(own, None)
-    return found[2].decode("ascii") if found is not None else ""
+def _find_report(session: Session) -> str:
+    target = session.target
+    for region in target.regions():
+        if not (region.readable and region.writable) or region.name:
+            continue
+        for piece in nonzero_pieces(target, region.start, region.end):
+            session.report_progress("searching for the report of a sanitizer", 0.0)
+            found = next((one for one in _REPORT.finditer(piece.data) if int(one[1]) == target.pid), None)
+            if found is not None:
+                return _DETAILS.sub("", found[2].decode("ascii"))
+    return ""
 
 
 def _describe_undefined(stack: CrashedStack) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator, Sequence
-from itertools import islice
 
 from findleaks.audit.crash import crashed_frames, own_frame, signal_name
 from findleaks.audit.crash.crashed_stack import read_stack
+from findleaks.escaping import visible
 from findleaks.formatting import format_count, printable, shorten, size
-from findleaks.libc.stdio_buffers import find_unwritten_text
+from findleaks.libc.stdio_buffers import LONGEST, find_unwritten_text
 from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
 from findleaks.target.base import Target
@@ -44,7 +44,7 @@ def describe_end(session: Session, found: Sequence[Finding]) -> Iterator[str]:
     yield from _describe_signal(target, found)
     if target.crashed:
         yield from _describe_unwritten(target)
-    elif target.signal not in _SIGNALS and all(one.kind != "thread-stacks" for one in found):
+    elif target.signal not in _SIGNALS:
         yield from _describe_waits(target, found, max(_MANY_WAITS, (len(target.threads()) + 1) // 2))
 
 
@@ -90,10 +90,14 @@ def _describe_unrecorded(target: Target, name: str) -> Iterator[str]:
 def _describe_unwritten(target: Target) -> Iterator[str]:
     """Yield a sentence about each text that the process printed to a file and that is still in the
     buffer of stdio. abort() and signals do not write these buffers."""
-    for one in islice(find_unwritten_text(target), _MOST_FILES):
+    found = sorted(find_unwritten_text(target))  # stdout first
+    for one in found[:_MOST_FILES]:
         name = {1: "stdout", 2: "stderr"}.get(one.descriptor, f"file descriptor {one.descriptor}")
-        start = "…" if one.size > len(one.end.encode()) else ""
-        yield f'{size(one.size)} of text that the process printed to {name} were not written: "{start}{printable(one.end.strip())}"'
+        text = visible(one.end.strip())
+        text = f"…{text[-LONGEST:]}" if max(one.size, len(text)) > LONGEST else text
+        yield f'The last {size(one.size)} that the process printed to {name} were not written: "{text}"'
+    if len(found) > _MOST_FILES:
+        yield f"Text that the process printed to {format_count(len(found) - _MOST_FILES, 'other file')} was not written either"
 
 
 def _name_frame(frame: NamedFrame) -> str:
@@ -109,9 +113,9 @@ def _describe_waits(target: Target, found: Sequence[Finding], least: int = 1) ->
     if not waits:
         return
     alike = max(group_by_lock(waits).values(), key=len)
-    if len(alike) < least:
-        return
     lock, names = alike[0].lock, target.thread_names()
+    if len(alike) < least or any(f"<{lock.address:#x}>" in f"{one.title} {one.cause}" for one in found):
+        return
     if len(alike) == 1:
         who = f"{describe_thread(alike[0].thread, names)} waits"
     else:

@@ -50,14 +50,18 @@ def find_repeated_functions(
     if code is None:
         return
     indices = [index for index, one in zip(every, codes) if one == address]
-    function = names.name_object(indices[0]).partition(" ")[2] or code.function
-    yield _describe(function, code, Totals(count, sum(map(blocks.size, indices))), indices, object_in(indices[0]))
+    function = names.name_object(indices[0]).partition(" ")[2]
+    # Decorators give their wrappers the names of the wrapped functions, which differ.
+    function = function if function.rpartition(".")[2] == code.function.rpartition(".")[2] else code.function
+    many = f"at least {number(count)}" if len(every) == _MOST else number(count)
+    yield _describe(function, code, many, Totals(count, sum(map(blocks.size, indices))), indices, object_in(indices[0]))
 
 
-def _describe(function: str, code: CodeObject, totals: Totals, indices: Sequence[int], example: int) -> Finding:
-    """Return the finding. `function`: the qualified name; `example`: the address of an object."""
+def _describe(function: str, code: CodeObject, many: str, totals: Totals, indices: Sequence[int], example: int) -> Finding:
+    """Return the finding. `function`: the qualified name; `many`: the number of functions, as text;
+    `example`: the address of an object."""
     place = NamedFrame(0, function, 0, "", code.file, code.first_line).place()
-    title = f"In use, not leaked: {number(totals.blocks)} function objects of {shorten(function)} ({shorten(place)})."
+    title = f"In use, not leaked: {many} function objects of {shorten(function)} ({shorten(place)})."
     cause = f"Each execution of its definition created one. They take {size(totals.bytes)}, without the objects to which they refer."
     remedies = ("remove callbacks that are no longer needed, or register one function once",)
     facts: dict[str, object] = {"functions": totals.blocks, "function": function, "file": code.file, "line": code.first_line}
