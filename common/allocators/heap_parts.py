@@ -72,6 +72,18 @@ class HeapParts:
             if start < end:
                 yield HeapPart(*self.owners[number], start, end)
 
+    def allocators_at(self, addresses: Iterable[int]) -> Iterator[Optional[Allocator]]:
+        """Yield the allocator of the part that contains each of these addresses, or None. Fast if
+        neighbouring addresses are often in the same part."""
+        start = end = 0
+        allocator: Optional[Allocator] = None
+        for address in addresses:
+            if not start <= address < end:
+                at = bisect_right(self._starts, address) - 1
+                start, end = (self._starts[at], self._ends[at]) if at >= 0 else (0, 0)
+                allocator = self.owners[self._numbers[at]][1] if start <= address < end else None
+            yield allocator
+
     def at(self, address: int) -> Optional[HeapPart]:
         """Return the part that contains an address, or None."""
         at = bisect_right(self._starts, address) - 1

@@ -31,7 +31,7 @@ API void fl_shifts_free(struct shifts *s);
 API struct shifts *fl_shifts_new(struct run *runs, uint64_t *options, uint64_t number);
 API void fl_shifts_chunks(struct shifts *s, const uint64_t *addresses, uint64_t number);
 API void fl_shifts_pointers(struct shifts *s, const piece *p);
-API void fl_shifts_instances(struct shifts *s, const piece *p, const struct class *all, uint64_t classes);
+API void fl_shifts_instances(struct shifts *s, const piece *p, const struct class *all, uint64_t count);
 API void fl_shifts_edges(struct shifts *s, const piece *p);
 API uint64_t fl_shifts_elect(struct shifts *s);
 

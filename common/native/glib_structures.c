@@ -24,6 +24,7 @@ enum { TABLE = 1, TREE, POINTERS, PLAIN_POINTERS, ARRAY, BYTE_ARRAY, SEQUENCE, E
 
 typedef struct {
     const blocks *b;
+    const piece *p; /* contains the block */
     const range *code;
     uint32_t ranges, quarks;
     const uint8_t *data;
@@ -46,7 +47,7 @@ static uint64_t room_at(const candidate *c, uint64_t address) {
 
 /* Whether the block at an address can be the result of a request of `bytes`. */
 static bool is_request(const candidate *c, uint64_t address, uint64_t bytes) {
-    uint64_t room = room_at(c, address), least = bytes < LEAST_ROOM ? LEAST_ROOM : bytes;
+    uint64_t room = bytes ? room_at(c, address) : 0, least = bytes < LEAST_ROOM ? LEAST_ROOM : bytes;
     return bytes && room >= bytes && room <= least + bytes / 4 + UNSPLIT;
 }
 
@@ -180,11 +181,21 @@ static bool is_string(candidate *c) {
     return is_power(places) && length < places && is_request(c, text, places);
 }
 
+/* Whether the word at an address is 0, or unknown because it is not in the piece. */
+static bool may_be_zero(const candidate *c, uint64_t address) {
+    const uint8_t *data = bytes_in(c->p, address, 8);
+    return !data || !load(data);
+}
+
+/* Many nodes of trees look like a GQueue. The first node of a queue has no previous node, and the
+ * last one no next node. */
 static bool is_queue(candidate *c) {
     uint64_t length = half_at(c, 16), room;
     c->first = word_at_offset(c, 0);
     c->second = word_at_offset(c, 8);
-    if (!length || (length == 1) != (c->first == c->second))
+    if (!length || (length == 1) != (c->first == c->second) || (c->first | c->second) % 8)
+        return false;
+    if (!may_be_zero(c, c->first + 16) || !may_be_zero(c, c->second + 8))
         return false;
     room = room_at(c, c->first);
     return room >= 24 && room <= 24 + ROUNDING && room_at(c, c->second) == room;
@@ -228,7 +239,7 @@ static unsigned kind_of(candidate *c) {
  * << 8 | its kind, and two words that depend on the kind. `code`: executable memory, sorted and
  * disjoint. `quarks`: more than the greatest quark. */
 API int fl_glib_structures(const blocks *b, const piece *p, const range *code, uint32_t ranges, uint32_t quarks, words *found) {
-    candidate c = {b, code, ranges, quarks, NULL, 0, 0, 0, 0};
+    candidate c = {b, p, code, ranges, quarks, NULL, 0, 0, 0, 0};
     if (WORD != 8)
         return DONE;
     for (uint32_t index = block_from(b, p->address, &c.start); index != NONE && index < b->count && c.start < p->address + p->length;) {

@@ -146,46 +146,61 @@ API void fl_shifts_chunks(shifts *s, const uint64_t *addresses, uint64_t number)
     }
 }
 
-/* Count the words of `data` at the places in a batch. */
-static void count_words(shifts *s, const uint8_t *data, batch *c) {
+/* Classes of GObject, ascending by word. */
+typedef struct {
+    const class *all;
+    uint64_t count;
+} classes;
+
+/* Count evidence that the words of `data` at the places in a batch give. `address`: the address of
+ * `data`. */
+typedef void count_places(shifts *s, const classes *of, const uint8_t *data, uint64_t address, batch *c);
+
+static void count_pointers(shifts *s, const classes *of, const uint8_t *data, uint64_t address, batch *c) {
+    (void)of, (void)address;
     for (uint32_t at = 0; at < c->count; at++)
         c->values[at] = load(data + (size_t)c->places[at] * WORD);
     count_batch(s, c);
 }
 
-/* Count the words of a piece that are addresses in slabs. */
-API void fl_shifts_pointers(shifts *s, const piece *p) {
-    const search how = {.low = s->first, .span = s->end - s->first, .avx2 = has_avx2()};
+static void count_instances(shifts *s, const classes *of, const uint8_t *data, uint64_t address, batch *c) {
+    for (uint32_t at = 0; at < c->count; at++) {
+        uint64_t place = (uint64_t)c->places[at] * WORD, value = load(data + place), found = 0;
+        BISECT(found, of->count, middle, of->all[middle].word < value)
+        if (of->all[found].word == value)
+            count_at(s, address + place - of->all[found].private, of->all[found].bytes);
+    }
+    c->count = 0;
+}
+
+/* Pass the words of a piece whose values are in [low, low + span) to `take`. */
+static void search_words(shifts *s, const piece *p, uint64_t low, uint64_t span, const classes *of, count_places *take) {
+    const search how = {.low = low, .span = span, .avx2 = has_avx2()};
     uint64_t address, number = piece_words(p, &address);
     const uint8_t *data = p->data + (address - p->address);
     batch c;
     c.count = 0;
-    for (uint64_t at = 0; at < number; at += STEP, data += (size_t)STEP * WORD) {
+    for (uint64_t at = 0; at < number; at += STEP, data += (size_t)STEP * WORD, address += (uint64_t)STEP * WORD) {
         uint32_t some = number - at < STEP ? (uint32_t)(number - at) : STEP;
         for (uint32_t first = 0; first < some; first += SOME) {
             prefetch_ahead(data + (size_t)first * WORD, 2048, SOME * WORD);
             if (c.count + SOME > BATCH)
-                count_words(s, data, &c);
+                take(s, of, data, address, &c);
             filter_words(&how, data, first, some - first < SOME ? some - first : SOME, &c);
         }
-        count_words(s, data, &c);
+        take(s, of, data, address, &c);
     }
 }
 
+/* Count the words of a piece that are addresses in slabs. */
+API void fl_shifts_pointers(shifts *s, const piece *p) { search_words(s, p, s->first, s->end - s->first, NULL, count_pointers); }
+
 /* Count the words of a piece of slabs that are equal to the word of a class. The classes ascend by
  * word. */
-API void fl_shifts_instances(shifts *s, const piece *p, const class *all, uint64_t classes) {
-    uint64_t address, number = piece_words(p, &address), low = classes ? all[0].word : 0;
-    uint64_t span = classes ? all[classes - 1].word - low + 1 : 0;
-    const uint8_t *data = p->data + (address - p->address);
-    for (uint64_t at = 0; at < number; at++) {
-        uint64_t value = load(data + at * WORD), found = 0;
-        if (value - low >= span)
-            continue;
-        BISECT(found, classes, middle, all[middle].word < value)
-        if (all[found].word == value)
-            count_at(s, address + at * WORD - all[found].private, all[found].bytes);
-    }
+API void fl_shifts_instances(shifts *s, const piece *p, const class *all, uint64_t count) {
+    const classes of = {all, count};
+    if (count)
+        search_words(s, p, all[0].word, all[count - 1].word - all[0].word + 1, &of, count_instances);
 }
 
 static bool is_zero(const uint8_t *data, uint64_t bytes) {

@@ -9,15 +9,15 @@ read from memory."""
 
 from __future__ import annotations
 
+import re
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import repeat
 
 from findleaks.engine.contract import Blocks, Graph
 from findleaks.engine.dominators import NO_ROOT
 from findleaks.engine.reference.words import words_of
-from findleaks.engine.terms import NO_BLOCK, Totals
+from findleaks.engine.terms import Kind, Totals
 from findleaks.runtimes.base import MiscountedType, ReferenceCounts
 from findleaks.runtimes.count_verdict import CountVerdict
 from findleaks.target.arch import Arch
@@ -25,6 +25,8 @@ from findleaks.target.base import Piece
 from findleaks.value_classes import NamedTuple
 
 NO_VALUE = NO_ROOT  # number of the type of a block without a value
+# Matches leaked blocks in Graph.kinds, which has one byte for each block
+_LEAKED = re.compile(b"[" + bytes([Kind.DEFINITE, Kind.INDIRECT]) + b"]")
 MOST_BYTES = 1 << 12  # maximum bytes read of a value; large values store references in other blocks
 
 
@@ -61,14 +63,15 @@ def compare_counts(
     blocks."""
     found, leaders, references = values.found, graph.leaders(), graph.leaked_references()
     uncounted = {NO_VALUE, *style.parts}
-    counted = array("I", (index for index, leader in enumerate(leaders) if leader != NO_BLOCK and found[index] not in uncounted))
+    leaked = array("I", (match.start() for match in _LEAKED.finditer(graph.kinds())))
+    counted = array("I", (index for index in leaked if found[index] not in uncounted))
     excess = array("I", bytes(4 * len(leaders)))
     for index in counted:
         excess[index] = max(0, values.read_count(index) - references[index])
     own = _count_own_references(pieces, arch, blocks, array("I", filter(excess.__getitem__, counted)), values.find_offset)
     for index, number in own.items():
         excess[index] = max(0, excess[index] - number)
-    cycles = {leader: graph.cycle(leader) > 1 for leader in dict.fromkeys(leaders) if leader != NO_BLOCK}
+    cycles = {leader: graph.cycle(leader) > 1 for leader in dict.fromkeys(map(leaders.__getitem__, counted))}
     conclusions: dict[int, CountVerdict] = {}  # by leak head
     types: dict[int, list[int]] = {}  # objects, excess and garbage of each type
     for index in counted:
@@ -79,13 +82,15 @@ def compare_counts(
             sums[0], sums[1] = sums[0] + 1, sums[1] + excess[index]
         elif index in own or (cycles[leader] and found[index] >= style.first_container):
             conclusions.setdefault(leader, style.cycle)
-    verdicts = bytearray(map(conclusions.get, leaders, repeat(CountVerdict.NOTHING)))
+    verdicts = bytearray([CountVerdict.NOTHING]) * len(leaders)
+    for index in leaked if conclusions else ():
+        verdicts[index] = conclusions.get(leaders[index], CountVerdict.NOTHING)
     if style.cycle == CountVerdict.UNCOLLECTED:
-        for index, verdict in enumerate(verdicts):
-            if verdict == style.cycle and found[index] != NO_VALUE and found[index] not in style.parts:
+        for index in leaked:
+            if verdicts[index] == style.cycle and found[index] != NO_VALUE and found[index] not in style.parts:
                 types.setdefault(found[index], [0, 0, 0])[2] += 1
     rows = sorted((MiscountedType(values.names[number], *sums) for number, sums in types.items()), key=lambda one: (-one.objects, one.name))
-    return ReferenceCounts(verdicts, excess, _sum_verdicts(graph, blocks, conclusions, cycles), rows, style.decrement)
+    return ReferenceCounts(verdicts, excess, _sum_verdicts(graph, blocks, conclusions), rows, style.decrement)
 
 
 def _count_own_references(
@@ -108,11 +113,12 @@ def _count_own_references(
     return found
 
 
-def _sum_verdicts(graph: Graph, blocks: Blocks, conclusions: Mapping[int, CountVerdict], heads: Iterable[int]) -> Sequence[Totals]:
+def _sum_verdicts(graph: Graph, blocks: Blocks, conclusions: Mapping[int, CountVerdict]) -> Sequence[Totals]:
     """Return the blocks and bytes of each verdict. `conclusions`: the verdicts of some leak
     heads."""
-    totals = [[0, 0] for _ in CountVerdict]
-    for leader in heads:
-        indirect, sums = graph.indirect_totals(leader), totals[conclusions.get(leader, CountVerdict.NOTHING)]
-        sums[0], sums[1] = sums[0] + 1 + indirect.blocks, sums[1] + blocks.size(leader) + indirect.bytes
-    return [Totals(*sums) for sums in totals]
+    totals = [Totals(0, 0) for _ in CountVerdict]
+    for leader, verdict in conclusions.items():
+        totals[verdict] = Totals.sum_of((totals[verdict], Totals(1, blocks.size(leader)), graph.indirect_totals(leader)))
+    every = Totals.sum_of(map(graph.totals, (Kind.DEFINITE, Kind.INDIRECT)))
+    totals[CountVerdict.NOTHING] = every.minus(Totals.sum_of(totals))
+    return totals

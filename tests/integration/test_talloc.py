@@ -96,6 +96,17 @@ def test_pools_that_were_freed(program: Path, tmp_path: Path) -> None:
     assert re.search(r"1,000 of pool freed at \S*talloc_chunks.c:\d+ \(3\.9 MiB\)", finding["cause"]), finding
 
 
+def test_stale_words_of_pools_that_were_freed(program: Path, tmp_path: Path) -> None:
+    """The header of a pool that was freed still refers to its parent and to the next chunk. Both are lost. After the last chunk in a
+    pool is freed, other data may be in its block, but the header remains."""
+    with cores.Running([str(program), "500", "kept", "stale"], tmp_path) as made:
+        groups = run_json("find", "--pid", str(made.pid))["groups"]
+        types = {one["name"]: one["objects"] for one in run_json("runtime", "--pid", str(made.pid))["runtimes"][0]["types"]}
+    lost = sum(one["blocks"] for one in groups if one["kind"] == "definite" and one["type"] == "lost context")
+    assert 98 <= lost <= 100, groups
+    assert [count for name, count in types.items() if name.startswith("pool freed at")] == [100], types
+
+
 @pytest.mark.parametrize("tracking", ["listed", "tracked"])
 def test_words_that_are_not_references(tracking: str, program: Path, tmp_path: Path) -> None:
     """Lists of references, lists of chunks without a parent, and words after the requested bytes of a chunk are not references."""

@@ -13,7 +13,7 @@ struct server { struct session **sessions; int count; };
 
 enum { HELD = 500, LOST = 100 };
 TALLOC_CTX *top;
-struct server *server; static void free_pools(void);
+struct server *server; static void free_pools(void), free_parts(void);
 
 static struct session *session(void *context, int id) {
     struct session *made = talloc_zero(context, struct session);
@@ -76,7 +76,7 @@ int main(int argc, char **argv) {
     if (argc > 3 && !strcmp(argv[3], "tracked")) talloc_enable_null_tracking();
     grow(argc > 1 ? atoi(argv[1]) : HELD);
     lose();
-    if (argc > 3 && !strcmp(argv[3], "freed")) free_pools(); else if (argc > 3) list_chunks();
+    if (argc > 3 && !strcmp(argv[3], "freed")) free_pools(); else if (argc > 3 && !strcmp(argv[3], "stale")) free_parts(); else if (argc > 3) list_chunks();
     else if (argc > 2) top = server = NULL;
     sweep();
     puts("ready");
@@ -91,5 +91,25 @@ static void __attribute__((noinline)) free_pools(void) {
         talloc_free(talloc_size(pool, 40));
         talloc_steal(server, talloc_zero(pool, struct session));
         talloc_free(pool);
+    }
+}
+
+void *buffers[100];
+
+/* Contexts are lost. Each had a pool that is freed, and whose chunk the server still uses. Then other data is in the blocks of pools
+ * whose chunks are all freed. */
+static void __attribute__((noinline)) free_parts(void) {
+    for (int number = 0; number < LOST; number++) {
+        void *context = talloc_named_const(NULL, 0, "lost context");
+        talloc_zero(context, struct server);
+        void *pool = talloc_pool(context, 4000);
+        talloc_steal(server, talloc_zero(pool, struct session));
+        talloc_free(pool);
+    }
+    for (int number = 0; number < 100; number++) {
+        void *pool = talloc_pool(NULL, 6000);
+        talloc_zero(pool, struct session);
+        talloc_free(pool);
+        buffers[number] = malloc(6128);
     }
 }

@@ -86,6 +86,17 @@ def test_each_kind_is_found() -> None:
         assert [(one.block, one.kind) for one in found] == [(number, kind) for number, (kind, _, _) in enumerate(STRUCTURES)]
 
 
+@pytest.mark.parametrize(("place", "is_found"), [(here(NODE) + 16, False), (here(NODE + 1) + 8, False), (here(NODE) + 8, True)])
+def test_nodes_of_trees(place: int, is_found: bool) -> None:
+    """A node of a tree looks like a queue, but its children do not look like the first and the last node of a queue. The caller
+    must examine children in another piece."""
+    memory, blocks = make_heap()
+    memory[place - HEAP] = 1
+    for cut, expected in ((0, is_found), (here(NODE) - HEAP, True)):
+        for found in find_in_both(bytes(memory), blocks, cut):
+            assert (kinds.QUEUE in [one.kind for one in found]) == expected
+
+
 @pytest.mark.parametrize("number", range(len(STRUCTURES)))
 def test_a_structure_that_refers_to_no_block(number: int) -> None:
     """A structure is not found without the blocks to which it refers. Exceptions are a GBytes that contains its data, and a

@@ -28,8 +28,7 @@ def find_structures(engine: PureEngine, blocks: Blocks, piece: Piece, code: Sequ
     while index < len(blocks) and blocks.address(index) < end:
         start, size = blocks.address(index), blocks.size(index)
         if blocks.state(index) == State.IN_USE and LEAST <= size <= MOST_BYTES and start + size <= end:
-            data = piece.data[start - piece.address : start - piece.address + size]
-            one = _Candidate(blocks, code, quarks, bytes(data), start, engine.arch.byteorder)
+            one = _Candidate(blocks, piece, code, quarks, start, size, engine.arch.byteorder)
             kind = one.kind()
             if kind:
                 found.extend((index << 8 | kind, one.first, one.second))
@@ -46,11 +45,12 @@ def _is_count(references: int) -> bool:
 
 
 class _Candidate:
-    """A block that may have a structure. `first` and `second`: see engine.Structure."""
+    """A block in a piece that may have a structure. `first` and `second`: see engine.Structure."""
 
-    def __init__(self, blocks: Blocks, code: Sequence[Range], quarks: int, data: bytes, start: int, order: Any) -> None:
-        self._blocks, self._code, self._quarks = blocks, code, quarks
-        self._data, self._start, self._order = data, start, order
+    def __init__(self, blocks: Blocks, piece: Piece, code: Sequence[Range], quarks: int, start: int, size: int, order: Any) -> None:
+        self._blocks, self._piece, self._code, self._quarks = blocks, piece, code, quarks
+        self._data = bytes(piece.data[start - piece.address :][:size])
+        self._start, self._order = start, order
         self.first = self.second = 0
 
     def _word(self, offset: int) -> int:
@@ -211,7 +211,14 @@ class _Candidate:
         if not length or (length == 1) != (self.first == self.second):
             return False
         room = self._room(self.first)
-        return 24 <= room <= 24 + ROUNDING and self._room(self.second) == room
+        if not 24 <= room <= 24 + ROUNDING or self._room(self.second) != room:
+            return False
+        return self._may_be_zero(self.first + 16) and self._may_be_zero(self.second + 8)
+
+    def _may_be_zero(self, address: int) -> bool:
+        """Whether the word at an address is 0, or unknown because it is not in the piece."""
+        offset = address - self._piece.address
+        return not 0 <= offset <= len(self._piece.data) - 8 or not any(self._piece.data[offset : offset + 8])
 
     def _is_error(self) -> bool:
         self.first, self.second = self._half(0), self._word(8)

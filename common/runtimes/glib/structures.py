@@ -10,7 +10,7 @@ elements. These are named only in GSlice, from which GLib allocates them up to 2
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
 from findleaks.allocators.bulk import read_scattered
 from findleaks.allocators.directory import Directory
@@ -79,7 +79,6 @@ class Structures:
         self._errors = array("I")  # the indices and the quarks of the blocks with a GError
         self._others = 0  # number of structures like a GError without the quark of an error domain
         self._has_slices = any(allocator.name == SLICES for _, allocator in directory.heaps.owners)
-        self._other = Range(0, 0)  # memory that is not in GSlice, where the next structure may be
         self._domains: dict[int, str] = {}  # by quark
         self._checks: dict[int, bool] = {}  # by the address of a time zone or of a GSourceFuncs
 
@@ -88,8 +87,6 @@ class Structures:
         microseconds for each structure."""
         waiting: dict[int, list[Structure]] = {}
         for one in self._candidates():
-            if one.kind in SLICED and not self._is_sliced(one.block):
-                continue
             kind = OTHER if one.kind == kinds.ERROR and not self._domain(one.first) else one.kind
             batch = waiting.setdefault(kind, [])
             batch.append(one)
@@ -114,19 +111,16 @@ class Structures:
     def _candidates(self) -> Iterator[Structure]:
         for start, end in self._directory.ranges():
             for piece in self._memory.target.pieces(start, end):
-                yield from find_structures(self._engine, self._directory.blocks, piece, self._code, MOST_QUARKS)
+                found = list(find_structures(self._engine, self._directory.blocks, piece, self._code, MOST_QUARKS))
+                sliced = self._list_sliced([one.block for one in found if one.kind in SLICED])
+                yield from (one for one in found if one.kind not in SLICED or one.block in sliced)
 
-    def _is_sliced(self, index: int) -> bool:
+    def _list_sliced(self, indices: Sequence[int]) -> Container[int]:
+        """Return which of these blocks are in GSlice."""
         if not self._has_slices:
-            return False
-        address = self._directory.blocks.address(index)
-        if range_at((self._other,), address) is not None:
-            return False
-        part = self._directory.owner(address)
-        if part is None or part.allocator.name == SLICES:
-            return part is not None
-        self._other = Range(part.start, part.end)
-        return False
+            return ()
+        allocators = self._directory.heaps.allocators_at(self._directory.blocks.columns_of(array("I", indices)).address)
+        return {index for index, one in zip(indices, allocators) if one is not None and one.name == SLICES}
 
     def _examine(self, kind: int, ones: Sequence[Structure]) -> Iterator[Structure]:
         """Yield the structures of one kind that refer to memory with the content that this kind
@@ -139,8 +133,10 @@ class Structures:
             words = self._words([one.first + LAST_DATA for one in ones])
             yield from (one for one, word in zip(ones, words) if word == address(one.block))
         elif kind == kinds.QUEUE:
-            before, after = self._words([one.first + PREVIOUS for one in ones]), self._words([one.second + NEXT for one in ones])
-            yield from (one for one, first, last in zip(ones, before, after) if not first and not last)
+            before = self._words([one.first + PREVIOUS for one in ones])
+            ones = [one for one, word in zip(ones, before) if not word]
+            after = self._words([one.second + NEXT for one in ones])
+            yield from (one for one, word in zip(ones, after) if not word)
         elif kind == kinds.TREE:
             data, _ = read_scattered(self._memory.target, self._engine, [one.first + FLAGS for one in ones], 3)
             rows = zip(ones, data[::3], data[1::3], data[2::3])

@@ -10,6 +10,7 @@ g_variant_type_info_basic_table), gvariant-core.c (struct _GVariant), gvariant.c
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Iterator, Sequence
 
 from findleaks.allocators.bulk import read_records
@@ -48,8 +49,9 @@ def read_count(memory: Memory, address: int, size: int) -> int:
 
 def find_builders(memory: Memory, engine: Engine, blocks: Blocks) -> Iterator[int]:
     """Yield the index of each block in use with a builder of g_variant_builder_new."""
-    indices = list(blocks.of_sizes(BUILDER_BYTES, BUILDER_BYTES + MOST_ROUNDING, MOST_BUILDERS))
-    records, _ = read_records(memory.target, engine, [blocks.address(index) + 8 * MAGIC_WORD for index in indices], 16)
+    indices = array("I", blocks.of_sizes(BUILDER_BYTES, BUILDER_BYTES + MOST_ROUNDING, MOST_BUILDERS))
+    places = [address + 8 * MAGIC_WORD for address in blocks.columns_of(indices).address]
+    records, _ = read_records(memory.target, engine, places, 16)
     words = memory.arch.words(records)
     for index, magic, count in zip(indices, words[::2], words[1::2]):
         if magic == BUILDER_MAGIC and 0 < count & 0xFFFFFFFF < MOST_BUILDERS and blocks.state(index) == State.IN_USE:

@@ -12,6 +12,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Optional
 
 from findleaks.allocators.base import Problem
@@ -24,11 +25,12 @@ from findleaks.engine.terms import State
 from findleaks.runtimes.base import NO_OBJECT, Exclusions, ObjectTypes, Runtime, Type
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.pool_tree import PoolNode, Words, add_up, find_large_pool, sort_by_parent
-from findleaks.runtimes.talloc.layout import FORM, FREED_MAGIC, HEADER, MAJOR, NEXT, REFERENCE_NAME, Chunk
+from findleaks.runtimes.talloc.layout import FORM, FREED_MAGIC, HEADER, MAJOR, NEXT, REFERENCE_NAME, RELATIVE_WORDS, Chunk
 from findleaks.runtimes.talloc.unused import exclude_words, list_bookkeeping_words
 from findleaks.target.base import Module, Target
 
 MOST_STEPS = 1 << 26  # maximum number of chunks that are visited in all lists
+MOST_INSIDE = 1 << 14  # chunks of a pool that was freed that are examined
 WORDS = Words("talloc-context", "talloc context", "chunks", "talloc's chunks")
 FLAGS, FREED, POOL, IN_POOL = 15, 1, 4, 8
 POOL_HEADER = 32  # bytes of a block before the chunk of a pool
@@ -92,7 +94,16 @@ class Talloc(Runtime):
                 is_freed = bool(flags & FREED)
                 if is_freed:
                     following = child = references = 0
+                    if not self._has_chunks(start, usable):
+                        continue
                 yield flags, is_full, Chunk(index, start + offset, name, size, following, child, references, is_freed)
+
+    def _has_chunks(self, pool: int, size: int) -> bool:
+        """Whether a chunk in use is in the freed pool in the block at `pool`, which has `size`
+        bytes. Without such a chunk, talloc freed the block, too. The program then uses it for other
+        data, and has not overwritten the header."""
+        end, count = self._memory.members(pool, "PI") or (0, 0)
+        return pool + POOL_HEADER + HEADER < end <= pool + size and 0 < count <= size // HEADER
 
     def _is_magic(self, number: int) -> bool:
         """Whether the library's data contains this number."""
@@ -148,8 +159,8 @@ class Talloc(Runtime):
         form = struct.Struct(self._target.arch.word_format[0] + FORM)
         at = pool.address + HEADER
         end = self._directory.blocks.address(pool.block) + self._directory.blocks.size(pool.block)
-        while at + HEADER <= end:
-            data = self._memory.read(at, form.size)
+        for _ in range(MOST_INSIDE):
+            data = self._memory.read(at, form.size) if at + HEADER <= end else b""
             flags, size = (form.unpack(data)[place] for place in (0, -1)) if data else (0, 0)
             if not flags & FREED:
                 return at if flags & IN_POOL else 0
@@ -202,14 +213,15 @@ class Talloc(Runtime):
         return found
 
     def excluded_words(self) -> Optional[Exclusions]:
-        """Return stale words behind the requested bytes, and words that list chunks for talloc
-        itself."""
+        """Return stale words behind the requested bytes, words that list chunks for talloc itself,
+        and the addresses of other chunks in pools that were freed."""
         tracker = next(
             (chunk.address for chunk, label in zip(self.chunks, self._labels) if label == TRACKER and self._is_tracker(chunk)), 0
         )
         has_lists = tracker or any(chunk.references for chunk in self.chunks)
-        lists = list_bookkeeping_words(self._memory, self._by_address, self._parents, tracker) if has_lists else iter(())
-        return exclude_words(self._directory.blocks, self.chunks, lists)
+        lists = list_bookkeeping_words(self._memory, self._by_address, self._parents, tracker) if has_lists else ()
+        stale = ((chunk, RELATIVE_WORDS) for chunk in self.chunks if chunk.is_freed)
+        return exclude_words(self._directory.blocks, self.chunks, chain(lists, stale))
 
     def _is_tracker(self, chunk: Chunk) -> bool:
         """Whether a variable of libtalloc refers to a chunk, and the chunk has no parent."""

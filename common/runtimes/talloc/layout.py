@@ -13,6 +13,8 @@ FORM = "I4xQ16xQQ8xQQ16x"  # flags, next, child, refs, name, size
 NEXT = 8  # offset of `next`
 NEXT_WORD, PREVIOUS_WORD, PARENT_WORD, CHILD_WORD, REFERENCES_WORD = 1, 2, 3, 4, 5
 """Words of a header."""
+RELATIVE_WORDS = NEXT_WORD, PREVIOUS_WORD, PARENT_WORD, CHILD_WORD, REFERENCES_WORD
+"""Words of a header that refer to other chunks."""
 HANDLE_WORDS = 0, 1  # words of talloc_reference_handle: the next and the previous one of the chunk
 HANDLE_TO = 2  # the word with the address of the memory that it refers to
 FREED_MAGIC, MAJOR = 0xE814EC70, 2 << 24
