@@ -325,9 +325,9 @@ class _Walk:
             self._state.pop((False, self._convention.barrier), None)
             return
         object_ = self._result_of(name, step.number)
-        for register in range(0 if object_ != NONE and name.startswith("runtime.") else _MOST_REGISTERS):
-            number = self._get(register).number
-            if number and self._reader.is_variable(number):  # the function may change it, unless it only allocates
+        allocates = object_ != NONE and name.startswith("runtime.")  # and changes no variable
+        for number in () if allocates else [self._get(register).number for register in range(_MOST_REGISTERS)]:
+            if number and self._reader.is_variable(number):  # the function may change the variable
                 self._stores.setdefault(number, set()).add(NONE)
         known = [(register, self._get(register).object) for register in range(_MOST_REGISTERS)]
         known = [(register, object_) for register, object_ in known if object_ != NONE]
