@@ -13,7 +13,7 @@ import java.util.logging.Logger;
  * Loads a plugin with each of N class loaders, and drops the class loader. What the plugin did keeps it. Arguments: the plugin's class, N.
  */
 public class JavaPlugins {
-    static final ExecutorService POOL = Executors.newFixedThreadPool(2);
+    static final ExecutorService POOL = Executors.newFixedThreadPool(1); // with two threads, their shares would depend on chance
 
     static class Loader extends ClassLoader {
         Loader() {

@@ -38,8 +38,11 @@ def slab_pages(size: int) -> int:
 class Image:
     """One arena with slabs of 32 and 64 bytes, a large block, dirty pages, and a thread cache that contains two blocks of 32 bytes."""
 
-    def __init__(self, kind: layout.ExtentLayout = layout.EDATA, address_bits: int = 48, arch: Arch = X86_64) -> None:
+    def __init__(
+        self, kind: layout.ExtentLayout = layout.EDATA, address_bits: int = 48, arch: Arch = X86_64, row: layout.BinLayout | None = None
+    ) -> None:
         self.kind, self.bits, self.arch = kind, address_bits, arch
+        self.row = row or next(row for row in layout.BINS if row.extent is kind)
         self.memory = {DATA: bytearray(0x300000), BASE: bytearray(BASE_SIZE), HEAP: bytearray(HEAP_SIZE), TLS: bytearray(0x10000)}
         self.descriptors: list[int] = []
         self.heap = HEAP
@@ -120,7 +123,7 @@ class Image:
 
     def arena(self) -> None:
         """Add bins with counters that agree, counters of large classes, and the list of thread caches."""
-        row = next(row for row in layout.BINS if row.extent is self.kind)
+        row = self.row
         self.bins = ARENA + 78952
         used = {1: 0}
         for szind, size in enumerate(SMALL):

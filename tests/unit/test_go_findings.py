@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from findleaks.runtimes.base import Site, UserThread
 from findleaks.runtimes.finding import Finding
-from findleaks.runtimes.go.deadlocks import LockHolder, describe_holders
+from findleaks.runtimes.go.deadlocks import LockHolder, describe_holders, waits_for_once
 from findleaks.runtimes.go.goroutine_findings import describe_goroutines, large_groups, with_companions
 from findleaks.runtimes.go.root_groups import describe_goroutines as describe_root
 from findleaks.runtimes.go.verdict_findings import add_site
@@ -129,3 +129,20 @@ def test_holders_of_locks_are_not_read_on_other_machines() -> None:
     assert describe_holders([one], holders, {7: one}, "x86-64") == ("They wait for the lock main.Account.lock at 0x1000.", 0)
     text, deadlocked = describe_holders([one], holders, {7: one}, "AArch64")
     assert "does not read which goroutine holds a lock on AArch64, and finds no deadlocks there." in text and not deadlocked
+
+
+def test_waits_for_a_once() -> None:
+    """Go inlines the call of Lock in doSlow. In once.Do(mu.Lock), Lock is inlined in a wrapper, which is not among the frames."""
+
+    def make_frames(lock: int) -> list[NamedFrame]:
+        names = {
+            "runtime.gopark": 1,
+            "internal/sync.(*Mutex).lockSlow": 2,
+            "sync.(*Mutex).Lock": lock,
+            "sync.(*Once).doSlow": 4,
+            "main.load": 5,
+        }
+        return [NamedFrame(address, name, 0, "server", inlined=name.endswith(".Lock")) for name, address in names.items()]
+
+    assert waits_for_once(make_frames(4)) and not waits_for_once(make_frames(3))
+    assert not waits_for_once(make_frames(4)[3:]) and not waits_for_once([])

@@ -52,6 +52,7 @@ def test_remedies_of_retainers(text: str, remedies: list[str]) -> None:
 
 POINTER, ENV, CURSOR = "jnr.ffi.DirectMemoryIO", "org.lmdbjava.Env", "org.lmdbjava.Cursor"
 CLOSEABLE = (ENV, CURSOR)
+FREE = "free these buffers as their library documents"
 
 
 @pytest.mark.parametrize(
@@ -71,3 +72,21 @@ def test_object_that_owns_native_memory_of_another(name: str, count: int, path: 
     nothing: Any = None
     found = list(find_remedies(nothing, nothing, klasses, {**dict.fromkeys(klasses, 20), name: count}, name, path))
     assert (found[0] if found else "").startswith(first) and bool(found) == bool(first)
+
+
+@pytest.mark.parametrize(
+    ("path", "classes", "remedies"),
+    [
+        (f"java.lang.Object[] → {ENV}.ptr → {BUFFER}", (), (f"close() of each {ENV} that", f"{FREE}: ")),
+        (f"java.lang.Object[] → {BUFFER}", ("org.lwjgl.system.SharedLibrary",), (f"{FREE} (LWJGL: ",)),
+    ],
+)
+def test_direct_buffers_without_a_cleaner(
+    path: str, classes: tuple[str, ...], remedies: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A library in C made them. LWJGL is named only if the process uses it."""
+    klasses = {one: number for number, one in enumerate((BUFFER, ENV, *classes), 1)}
+    monkeypatch.setattr(java_remedies, "is_closeable", lambda tables, reader, klass: klass == klasses[ENV])
+    nothing: Any = None
+    found = list(find_remedies(nothing, nothing, klasses, dict.fromkeys(klasses, 20), BUFFER, path, has_cleaner=False))
+    assert len(found) == len(remedies) and all(map(str.startswith, found, remedies))

@@ -69,6 +69,23 @@ def test_every_layout(kind: layout.ExtentLayout, bits: int, arch: Arch) -> None:
         assert any(start <= address < end for start, end in claimed), hex(address)
 
 
+@pytest.mark.parametrize(
+    ("row", "is_known"),
+    [
+        (layout.BINS[-1], True),  # the jemalloc in DuckDB
+        (layout.BINS[-1]._replace(size=344, slabcur=312, nonfull=320), False),
+    ],
+    ids=["batches", "unknown"],
+)
+def test_bins_with_more_counters(row: layout.BinLayout, is_known: bool) -> None:
+    """Counters of an unknown layout are not read. The thread cache is then found in thread-local storage."""
+    image = Image(row=row)
+    directory, jemalloc = read(image.build())
+    assert directory.problems == [] and list(jemalloc.verify(directory.blocks)) == []
+    assert (jemalloc.parts.shape.bins is not None, jemalloc.parts.shape.counts) == (is_known, is_known)
+    assert states(directory, image.cached) == {"CACHED"} and states(directory, image.blocks["used"]) == {"IN_USE"}
+
+
 def test_locations() -> None:
     image = Image()
     _, jemalloc = read(image.build())

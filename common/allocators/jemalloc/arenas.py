@@ -49,8 +49,8 @@ class JemallocArena:
 class ArenaShape(NamedTuple):
     """Offsets of fields in every arena; None if a field was not found.
 
-    `counts` is false if the build has no statistics. Then jemalloc's counters are 0, and its arenas
-    list no thread caches."""
+    `counts` is false if the build has no statistics, or if their layout is unknown. Then jemalloc's
+    counters are not read, and thread caches are searched for."""
 
     bins: Optional[int] = None
     bin: BinLayout = BINS[0]
@@ -210,6 +210,8 @@ def _choose_shape(memory: Memory, arenas: list[JemallocArena], guesses: BinGuess
         return ArenaShape()
     real = [named.zero or arena.address if arena.index == 0 else arena.address for arena in arenas]
     counting = agreed.score > 0 and any(_has_counted(memory, classes, at + named.offset, named.bin) for at in real)
+    if counting and not _fits_slabs(memory, guesses, [(arena.index, at) for arena, at in zip(arenas, real)], agreed):
+        return ArenaShape(counts=False)  # an unknown layout
     best = agreed if counting else named
     if best.zero and arenas and arenas[0].index == 0:
         arenas[0].address = best.zero
@@ -243,6 +245,18 @@ def _score_agreement(memory: Memory, classes: Classes, counts: ExtentCounts, are
         if sums[8] == counts.slabs[arena, szind] and sums[3] == counts.regions[arena, szind]:
             agree += 1 + (sums[8] != 0)
     return agree
+
+
+def _fits_slabs(memory: Memory, guesses: BinGuesses, places: Iterable[tuple[int, int]], guess: BinGuess) -> bool:
+    """Return whether at least half of the bins that have slabs count the right number of them. If
+    few bins have slabs, zeros at a wrong offset agree with most of the others. `places`: the number
+    and the address of each arena."""
+    classes, slabs, right = guesses.extents.classes, 0, 0
+    for index, at in places:
+        for szind, sums in enumerate(read_bin_counters(memory, classes, at + guess.offset, guess.bin) or ()):
+            slabs += guesses.counts.slabs[index, szind] > 0
+            right += 0 < guesses.counts.slabs[index, szind] == sums[8]
+    return 2 * right >= slabs
 
 
 def _has_counted(memory: Memory, classes: Classes, bins: int, layout: BinLayout) -> bool:

@@ -69,9 +69,9 @@ class Jemalloc(Allocator):
         tcache.attribute_threads(memory, self.caches_found, self.target.threads(), leaves)
         for cache in self.caches_found:
             self.problems += [Problem(cache.address, f"the {cache.label} at {cache.address:#x} {what}") for what in cache.problems]
-        if parts.shape.bins is None and any(parts.extents.slab):
+        if parts.shape.bins is None and not self.caches_found and any(parts.extents.slab):
             address = parts.arenas[0].address if parts.arenas else parts.root.address
-            what = "the arenas' bins were not found, so no thread cache was searched for: freed blocks in them count as in use"
+            what = "the arenas' bins were not found, and no thread cache: freed blocks in thread caches count as in use"
             self.problems.append(Problem(address, what))
 
     def heaps(self) -> list[Heap]:

@@ -130,6 +130,9 @@ WIDE = Layouts(
         *_bins((EDATA, EXTENT), word=8, align=8, mutex=112, stats=80, profile=64),
         # AArch64: a pthread_mutex_t has 48 bytes instead of 40.
         *_bins((EDATA, EXTENT), word=8, align=8, mutex=120, stats=80, profile=64),
+        # Commits between 5.3.0 and 5.3.1, such as that in DuckDB: there are four more counters, of
+        # batches (bin_stats.h).
+        *_bins((EDATA,), word=8, align=8, mutex=112, stats=112, profile=64),
     ),
     LARGES,
     (

@@ -12,6 +12,8 @@ from findleaks.session import Session
 
 _MOST_CLASSES = 4  # that a sentence names
 _DISTINCT = 256  # bytes: smaller structures of different classes often have the same size
+# Calls that return memory for C.free
+_FREED = re.compile(r"C\.(?:CString|CBytes|[mc]alloc|realloc|strn?dup) ")
 _SHARED = re.compile(r"counters of std::shared_ptr<([\w:]+)")  # in the contents of such a pointer
 
 
@@ -36,7 +38,8 @@ def list_source_remedies(facts: Mapping[str, object]) -> tuple[str, ...]:
     calls = facts.get("allocating_calls")
     if not isinstance(calls, dict):
         return ()
-    if calls["type"] or calls["has_parts"]:
+    # Functions of C libraries are first, if there are any: see native_owners.py.
+    if (calls["type"] or calls["has_parts"]) and not _FREED.match(calls["calls"][0]):
         return ("call the function of the library that deletes such an object, for example in a method Close",)
     return ("free each of these blocks with C.free, for example with defer",)
 

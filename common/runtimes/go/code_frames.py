@@ -11,10 +11,11 @@ return address is at the stack pointer, and the frame pointer below it)."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Optional
 
 from findleaks.runtimes.go.goroutines import CALLED_BY_C, INJECTED, SAVED_LINK, Goroutines
-from findleaks.runtimes.go.pclntab import STACK_SWITCH, TOP_FRAME, Function
+from findleaks.runtimes.go.pclntab import STACK_SWITCH, TOP_FRAME, Function, FunctionTable
 from findleaks.target.arch import AARCH64, X86_64, Arch
 from findleaks.unwind.cfi import Row, Rule
 from findleaks.unwind.stacks import NamedFrame
@@ -25,6 +26,7 @@ _WORD = 8
 # with cgo, and the kernel calls the second.
 _CALLED = ("runtime.mstart", "runtime.sigtramp")
 _CALLS_C = "runtime.asmcgocall"
+_CALLS_C_NEXT = "runtime.asmcgocall_landingpad"  # calls C for asmcgocall on x86-64 since Go 1.22
 # On AArch64, a thread without cgo begins inside this function, which saves no return address. If
 # the function has called another one, `pc` is the return address minus 1, inside an instruction.
 _STARTS_THREADS, _INSTRUCTION = "runtime.clone", 4
@@ -54,7 +56,7 @@ class _Machine(NamedTuple):
 
 
 _MACHINES = {
-    X86_64.name: _Machine(8, False, {0: (48, 40), 8: (8, 0)}, ()),  # 8: since 1.21
+    X86_64.name: _Machine(8, False, {0: (48, 40), 8: (8, 0)}, ()),  # 8: see GoCode.row
     AARCH64.name: _Machine(0, True, {16: (0, 8)}, ("crosscall2",)),
 }
 
@@ -79,6 +81,7 @@ class GoCode:
 
     def __init__(self, arch: Arch, goroutines: Goroutines) -> None:
         self._goroutines, self._machine = goroutines, _MACHINES.get(arch.name)
+        self._code_of = lru_cache(None)(FunctionTable.code_of)
         names = arch.dwarf_registers
         if self._machine is not None:
             self._pc, self._stack, self._frame = (names.index(name) for name in (arch.pc, arch.sp, arch.frame_pointer))
@@ -89,21 +92,24 @@ class GoCode:
         table = self._goroutines.table_at(pc)
         function = table.find(pc) if table is not None else None
         depth = table.depth(pc) if table is not None else None
-        if machine is None or function is None or depth is None or depth < 0 or function.name in machine.unlike:
+        if machine is None or table is None or function is None or depth is None or depth < 0 or function.name in machine.unlike:
             return None
         if machine.linked and function.name == _STARTS_THREADS and pc % _INSTRUCTION:
             return Row(self._stack, return_register=self._link, rules={self._link: Rule("undefined")})
         if machine.linked and function.name == _SYSTEM_STACK and pc % _INSTRUCTION:
             rules = self._list_saved_registers(machine, depth)
             return Row(self._frame, _WORD + depth, rules=rules, return_register=self._link, switches_stack=True)
+        if function.name == _CALLS_C and depth in machine.calls:
+            # Go 1.21 has the frame of later versions on x86-64, and the offsets of earlier ones.
+            has_next = 0 not in machine.calls or self._code_of(table, _CALLS_C_NEXT) is not None
+            code = _caller_of_c(self._stack, *machine.calls[depth if has_next else 0], depth + machine.above)
+            rules = self._list_saved_registers(machine, depth)
+            return Row(expression=code, rules=rules, return_register=self._link, switches_stack=True)
         return self._row(machine, function, depth)
 
     def _row(self, machine: _Machine, function: Function, depth: int) -> Optional[Row]:
         size = depth + machine.above
         rules = self._list_saved_registers(machine, depth)
-        if function.name == _CALLS_C and depth in machine.calls:
-            code = _caller_of_c(self._stack, *machine.calls[depth], size)
-            return Row(expression=code, rules=rules, return_register=self._link, switches_stack=True)
         if function.flag & STACK_SWITCH and function.name != CALLED_BY_C:
             return None
         if function.flag & TOP_FRAME and function.name not in _CALLED:

@@ -324,15 +324,15 @@ class _Walk:
         if name.startswith(_BARRIER):
             self._state.pop((False, self._convention.barrier), None)
             return
-        for register in range(_MOST_REGISTERS):
-            number = self._get(register).number
+        object_ = self._result_of(name, step.number)
+        allocates = object_ != NONE and name.startswith("runtime.")  # and changes no variable
+        for number in () if allocates else [self._get(register).number for register in range(_MOST_REGISTERS)]:
             if number and self._reader.is_variable(number):  # the function may change the variable
                 self._stores.setdefault(number, set()).add(NONE)
         known = [(register, self._get(register).object) for register in range(_MOST_REGISTERS)]
         known = [(register, object_) for register, object_ in known if object_ != NONE]
         if known and step.number and step.address in self._returns:
             self._calls[self._returns[step.address]] = Call(step.number, tuple(known))
-        object_ = self._result_of(name, step.number)
         self._forget_registers()
         if found is not None and name:
             self._forget_arguments(step, found[1])

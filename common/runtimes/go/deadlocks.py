@@ -17,7 +17,7 @@ import re
 import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
-from itertools import chain, dropwhile
+from itertools import chain
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
@@ -60,7 +60,7 @@ _UNLOCKING = ("sync.(*Cond).Wait", *_PANICKING, DEFERRED)
 """Functions that unlock what their callers have locked, or that run deferred calls, which may."""
 ONCE = "sync.Once.Do"
 """The reason of the wait of a goroutine that waits for the function of a sync.Once."""
-ONCE_REMEDY = "do not call Do of a sync.Once in its own function, or in a function for which this one waits"
+ONCE_REMEDY = "do not call Do of a sync.Once in its own function, and do not wait there for code that calls it"
 # The frame of doSlow is on the stack while the function runs. `m` is at this offset.
 _DO_SLOW, _ONCE_MUTEX = "sync.(*Once).doSlow", 4
 _MUTEX = re.compile(r"(?:internal/)?sync\.(?:\(\*Mutex\)\.|runtime_Semacquire)")
@@ -119,9 +119,12 @@ def waits_for_lock(one: UserThread) -> bool:
 
 
 def waits_for_once(frames: Iterable[NamedFrame]) -> bool:
-    """Whether these frames, innermost first, wait for the mutex of a sync.Once."""
-    outside = (one.function for one in frames if not one.function.startswith("runtime."))
-    return next(dropwhile(_MUTEX.match, outside), "") == _DO_SLOW
+    """Whether these frames, innermost first, wait for the mutex of a sync.Once. The call of Lock in
+    doSlow is inlined. If Lock is not inlined in doSlow, it may be the function of the sync.Once, as
+    in once.Do(mu.Lock): the wrapper for this method value is not among the frames."""
+    outside = [one for one in frames if not one.function.startswith("runtime.")]
+    at = next((at for at, one in enumerate(outside) if not _MUTEX.match(one.function)), 0)
+    return at > 0 and outside[at].function == _DO_SLOW and outside[at - 1].address == outside[at].address
 
 
 def _list_locks(waits: Mapping[int, Wait], threads: Iterable[UserThread]) -> Iterator[tuple[int, int]]:

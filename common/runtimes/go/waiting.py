@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Optional
 
 from findleaks.allocators.bulk import read_words
@@ -23,6 +23,9 @@ from findleaks.runtimes.go.types import Types
 from findleaks.runtimes.go.waits import WaitReader, object_indices
 from findleaks.runtimes.user_threads import group_user_threads
 from findleaks.value_classes import NamedTuple
+
+# A program sees a timeTimer as a time.Timer or time.Ticker, so its type may be one of these.
+_TIMERS = ("runtime.timeTimer", "time.Timer", "time.Ticker")
 
 
 class GoHeap(NamedTuple):
@@ -73,37 +76,40 @@ def _channel_of(heap: Optional[GoHeap], one: UserThread) -> str:
     waits = WaitReader(heap.memory, heap.engine, heap.types, heap.objects).read([one], heap.goroutines.structures)
     indices = [index for wait in waits.values() for index in object_indices(heap.objects, wait) or ()]
     if one.reason == "select":
-        return TIMED if any(_is_timed(heap, index) for index in indices) else ""
+        return TIMED if _is_any_timed(heap, indices) else ""
     if len(indices) != 1:
         return ""
     if one.reason == "chan send":
         return _describe_buffer(heap, heap.objects.blocks.address(indices[0]))
     title = heap.objects.title_at(indices[0])
-    return title if title != TIMES or _is_timed(heap, indices[0]) else ""
+    return title if title != TIMES or _is_any_timed(heap, indices) else ""
 
 
-def _is_timed(heap: GoHeap, index: int) -> bool:
-    """Return whether a channel is that of a ticker or timer. Before Go 1.23, it can be recognised
-    only by its buffer, which has room for one time. Since then, the channel refers to the timer.
-    With GODEBUG=asynctimerchan=1 (the default for modules of older versions), only the timer refers
-    to the channel (time/sleep.go: syncTimer; runtime/time.go: timeTimer.c)."""
-    structure = heap.types.find("runtime.hchan") if heap.objects.title_at(index) == TIMES else None
-    channel = heap.objects.blocks.address(index)
-    words = heap.memory.words(channel, heap.objects.blocks.size(index) // 8)
-    if structure is None or words is None:
+def _is_any_timed(heap: GoHeap, indices: Sequence[int]) -> bool:
+    """Return whether one of these channels is that of a ticker or timer. Before Go 1.23, it can be
+    recognised only by its buffer, which has room for one time. Since then, the channel refers to
+    the timer. With GODEBUG=asynctimerchan=1 (the default for modules of older versions), only the
+    timer refers to the channel (time/sleep.go: syncTimer; runtime/time.go: timeTimer.c)."""
+    structure = heap.types.find("runtime.hchan")
+    of_times = [index for index in indices if heap.objects.title_at(index) == TIMES] if structure is not None else []
+    if structure is None or not of_times:
         return False
-    timer = heap.types.offset(structure, "timer")
-    if timer is None or words[timer // 8]:
-        return timer is not None or words[1] == 1
-    return words[1] == 1 and channel in _list_timer_channels(heap)
+    offset, buffered = heap.types.offset(structure, "timer"), set[int]()
+    for channel in map(heap.objects.blocks.address, of_times):
+        words = heap.memory.words(channel, (offset or 8) // 8 + 1)
+        if words is not None and offset is not None and words[offset // 8]:
+            return True
+        if words is not None and words[1] == 1:
+            buffered.add(channel)
+    return bool(buffered) and (offset is None or not buffered.isdisjoint(_list_timer_channels(heap)))
 
 
-def _list_timer_channels(heap: GoHeap) -> Collection[int]:
-    """Return the channels to which timers of the package time refer."""
-    structure = heap.types.find("runtime.timeTimer")
-    value = heap.objects.names.value(structure) if structure is not None else NONE
-    timers = array("Q", heads(heap.objects.blocks, heap.objects.types, (value,)) if value != NONE else ())
-    return frozenset(read_words(heap.memory.target, heap.engine, timers))
+def _list_timer_channels(heap: GoHeap) -> Iterable[int]:
+    """Return the channels of timers and tickers, to which their first words refer."""
+    structures = filter(None, map(heap.types.find, _TIMERS))
+    values = {heap.objects.names.value(one) for one in structures} - {NONE}
+    timers = array("Q", heads(heap.objects.blocks, heap.objects.types, values) if values else ())
+    return read_words(heap.memory.target, heap.engine, timers)
 
 
 def _describe_buffer(heap: GoHeap, channel: int) -> str:

@@ -14,11 +14,11 @@ Padded2DArray and PaddedPrimitiveArray: create_unfreeable)."""
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from findleaks.allocators.bulk import MOST_RANGES, find_pointers_into
 from findleaks.allocators.directory import Directory
-from findleaks.engine.contract import Engine
+from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import NO_BLOCK
 from findleaks.runtimes.jvm.interned_strings import list_string_words
 from findleaks.runtimes.jvm.native_roots import list_data_ranges
@@ -40,19 +40,26 @@ def list_permanent_blocks(tables: Tables, engine: Engine, directory: Directory, 
     strings = {*blocks.find_all(tables.once(list_string_words, engine))[0]} - {NO_BLOCK}
     starts = blocks.columns_of(array("I", sorted(strings))).address
     handles = list_storage_blocks(tables, engine, blocks)
-    threads = [*list_thread_blocks(tables, blocks), *list_event_blocks(tables, blocks)]
-    return [*threads, *_list_padded_arrays(tables, engine, directory, libjvm), *handles, *starts]
+    words = _list_variable_words(tables, engine, directory, libjvm)
+    threads = [*list_thread_blocks(tables, blocks), *list_event_blocks(tables, blocks, words)]
+    return [*threads, *_list_padded_arrays(blocks, words), *handles, *starts]
 
 
-def _list_padded_arrays(tables: Tables, engine: Engine, directory: Directory, libjvm: Module) -> Iterator[int]:
-    """Yield the starts of the blocks of padded arrays to which variables of libjvm refer."""
-    target, searched = tables.target, merge_to_most(directory.ranges(), MOST_RANGES)
+def _list_variable_words(tables: Tables, engine: Engine, directory: Directory, libjvm: Module) -> list[int]:
+    """Return the addresses of cache lines in blocks to which variables of libjvm refer."""
+    target, searched, found = tables.target, merge_to_most(directory.ranges(), MOST_RANGES), set[int]()
     for start, end in interruptible(target, list_data_ranges(target, libjvm)):
         for piece in nonzero_pieces(target, start, end):
-            for address in sorted({*find_pointers_into(engine, piece, searched)[1]}):
-                found = directory.blocks.lookup(address) if address % _LINES[0] == 0 else None
-                if found is not None and found[1] != address and _is_first_line(found[1], address):
-                    yield found[1]
+            found.update(address for address in find_pointers_into(engine, piece, searched)[1] if address % _LINES[0] == 0)
+    return sorted(found)
+
+
+def _list_padded_arrays(blocks: Blocks, words: Iterable[int]) -> Iterator[int]:
+    """Yield the starts of the blocks of padded arrays to which these words refer."""
+    for address in words:
+        found = blocks.lookup(address)
+        if found is not None and found[1] != address and _is_first_line(found[1], address):
+            yield found[1]
 
 
 def _is_first_line(block: int, address: int) -> bool:

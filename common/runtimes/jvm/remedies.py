@@ -42,6 +42,7 @@ _NEAR = 4  # objects on the end of a path, without the last one
 _MOST_OWNED = 8  # objects with native memory for which one close() may be needed
 _NETTY = "io.netty.buffer."
 _STREAM = "ZStreamRef"  # the end of the names of the classes that own the memory of zlib
+_LWJGL = "LWJGL: MemoryUtil.memFree()"
 _LOCAL = "thread-local variable"
 _GLOBAL = "handle of the JVM: JNI Global"
 _OF_LOCALS = "ThreadLocal.remove() at the end of each task: the threads of a pool keep the value"
@@ -147,8 +148,8 @@ def find_remedies(
         name = outer
     if not name.endswith(_STREAM):  # all versions have end(), but only recent ones close()
         name = _find_closeable_owner(tables, reader, klasses, counts, name, path)
-    found = list(_find_owner_remedies(tables, reader, name, klasses.get(name, 0), path, has_cleaner))
-    if not found or (name == BUFFER and has_cleaner and not any(one in path for one in (_CACHE, _NETTY))):
+    found = list(_find_owner_remedies(tables, reader, klasses, name, path, has_cleaner))
+    if not found or (name == BUFFER and not any(one in path for one in (_CACHE, _NETTY))):
         yield from _find_near_remedies(tables, reader, klasses, counts, name, path)
     yield from found
     if name in _ADDRESSES:
@@ -176,7 +177,9 @@ def _find_closeable_owner(
     return name
 
 
-def _find_owner_remedies(tables: Tables, reader: ClassReader, name: str, klass: int, path: str, has_cleaner: bool) -> Iterator[str]:
+def _find_owner_remedies(
+    tables: Tables, reader: ClassReader, klasses: Mapping[str, int], name: str, path: str, has_cleaner: bool
+) -> Iterator[str]:
     """Yield what frees the memory, whatever refers to the objects."""
     if name.endswith(_STREAM):
         yield "end() of java.util.zip.Inflater and Deflater, or close() of the stream that has one, as soon as it is not needed any more"
@@ -186,7 +189,8 @@ def _find_owner_remedies(tables: Tables, reader: ClassReader, name: str, klass: 
         yield f"release() of each {_NETTY}ByteBuf that is not needed any more"
         yield "-Dio.netty.leakDetection.level=paranoid, with which Netty logs where it allocated buffers that were not released"
     elif name == BUFFER and not has_cleaner:
-        yield "free these buffers as their library documents (LWJGL: MemoryUtil.memFree()): the collector frees only the objects"
+        example = f" ({_LWJGL})" if any(one.startswith("org.lwjgl.") for one in klasses) else ""
+        yield f"free these buffers as their library documents{example}: the collector frees only the objects"
     elif name == BUFFER:
         yield "-XX:MaxDirectMemorySize=BYTES limits direct buffers; the collector frees a buffer that nothing refers to"
     elif name == SEGMENT:
@@ -195,7 +199,7 @@ def _find_owner_remedies(tables: Tables, reader: ClassReader, name: str, klass: 
         yield _OF_AUTOMATIC_ARENAS
     elif name.startswith(_ARENA):
         yield _OF_ARENAS
-    elif is_closeable(tables, reader, klass):
+    elif is_closeable(tables, reader, klasses.get(name, 0)):
         yield f"close() of each {shorten(name)} that is not needed any more, as in try-with-resources"
 
 

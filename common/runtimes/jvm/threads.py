@@ -6,16 +6,20 @@ where each thread refers to the next one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Optional
 
 from findleaks.engine.contract import Blocks
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.target.base import Range
+from findleaks.target.interruptible import interruptible
 
 MAX_THREADS = 1 << 16
+_MOST_BYTES = 1 << 14  # of a JavaThread; real ones have about 1,500
 _EVENT = 256  # bytes to which events of threads are aligned
 _HEADERS = (0, 16)  # bytes of NMT's header
+_LOOK = 1 << 10  # threads and events between two checks for Ctrl-C
 _WORDS = 24  # of a java.lang.Thread that are searched for the address of its JavaThread
 
 
@@ -50,18 +54,30 @@ def list_thread_blocks(tables: Tables, blocks: Blocks) -> list[int]:
     return [block for thread, block in found if block != thread]
 
 
-def list_event_blocks(tables: Tables, blocks: Blocks) -> Iterator[int]:
-    """Yield the starts of the blocks with events on which JavaThreads wait. The JVM aligns an event
-    by itself, so the thread refers only to a multiple of 256 after the start of the event's block.
+def list_event_blocks(tables: Tables, blocks: Blocks, variables: Iterable[int]) -> Iterator[int]:
+    """Yield the starts of the blocks with events on which threads wait. The JVM aligns an event by
+    itself, so only an address after the start of its block is stored: a multiple of 256. A thread
+    refers to its events. When it ends, they join a list, whose head is one of the words in
+    `variables` of libjvm. Raises Interrupted.
 
     Source: OpenJDK 8 to 21, src/hotspot/share/runtime/park.cpp (ParkEvent, operator new)"""
-    for thread in java_threads(tables):
-        found = blocks.lookup(thread)
-        size = found[1] + blocks.size(found[0]) - thread if found is not None else 0
-        for word in tables.memory.words(thread, size // tables.memory.size) or ():
-            event = blocks.lookup(word) if word and word % _EVENT == 0 else None
+    events, seen = list[int](), set[int]()
+    places = chain(java_threads(tables), events)  # the loop adds events
+    lists = chain((variables,), (_list_words(tables, blocks, place) for place in places))
+    for words in interruptible(tables.target, lists, _LOOK):
+        for word in {one for one in words if one and one % _EVENT == 0} - seen:
+            event = blocks.lookup(word)
             if event is not None and any((event[1] + header) // _EVENT * _EVENT + _EVENT == word for header in _HEADERS):
+                events.append(word)
+                seen.add(word)
                 yield event[1]
+
+
+def _list_words(tables: Tables, blocks: Blocks, address: int) -> Sequence[int]:
+    """Return the words from an address to the end of its block."""
+    found = blocks.lookup(address)
+    size = found[1] + blocks.size(found[0]) - address if found is not None else 0
+    return tables.memory.words(address, min(size, _MOST_BYTES) // tables.memory.size) or ()
 
 
 def thread_object(tables: Tables, thread: int) -> int:
