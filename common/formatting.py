@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Optional
 
 from findleaks.escaping import visible
@@ -84,6 +86,24 @@ def printable(text: str, limit: int = 200) -> str:
     return shorten(visible(text[: limit + 1]), limit)
 
 
+def character_columns(character: str) -> int:
+    """Return the number of columns that a printable character takes on a terminal."""
+    return 0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def count_columns(text: str) -> int:
+    """Return the number of columns that printable text takes on a terminal."""
+    return len(text) if text.isascii() else sum(map(character_columns, text))
+
+
+def cut_columns(text: str, limit: int) -> str:
+    """Return at most `limit` columns of a text. If some are left out, it ends with "…"."""
+    if count_columns(text) <= limit:
+        return text
+    ends = enumerate(accumulate(map(character_columns, text)))
+    return text[: next(at for at, end in ends if end >= limit)] + "…"
+
+
 def wrap(text: str, width: int) -> list[str]:
     """Wrap a sentence into lines of at most `width` columns. All lines except the first are
     indented.
@@ -110,9 +130,9 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[in
     """Return the lines of a table, with two spaces between columns.
     `right`: numbers of the right-aligned columns. `cut`: number of the column that is shortened so
     that lines fit into `width` (-1: none). Cells are made `visible` first, so that widths are those
-    that are shown."""
+    that are shown. Characters of East Asian scripts take two columns."""
     body = [list(head), *([visible(cell) for cell in row] for row in rows)]
-    wide = [max(len(row[i]) for row in body) for i in range(len(head))]
+    wide = [max(count_columns(row[i]) for row in body) for i in range(len(head))]
     over = sum(wide) + 2 * len(wide) - width
     if cut >= 0 and over > 0:
         wide[cut] = max(12, wide[cut] - over)
@@ -121,8 +141,9 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[in
     for row in body:
         cells = []
         for i, cell in enumerate(row):
-            cell = shorten(cell, wide[i])
-            cells.append(cell.rjust(wide[i]) if i in to_right else cell.ljust(wide[i]))
+            cell = cut_columns(cell, wide[i])
+            space = " " * (wide[i] - count_columns(cell))
+            cells.append(space + cell if i in to_right else cell + space)
         lines.append(("  " + "  ".join(cells)).rstrip())
     return lines
 

@@ -85,8 +85,8 @@ def pages() -> dict[Path, str]:
 
 _REFERENCE = "All functions and classes of `import findleaks`. [python-api.md](python-api.md) shows how to use them, and "
 _REFERENCE += "[python-results.md](python-results.md) has the results that they return."
-_RESULTS = "What the functions of the [Python API](python-api.md) return: frozen dataclasses. `to_json()` makes the object that "
-_RESULTS += "the commands print with `--json`."
+_RESULTS = "This page lists the frozen dataclasses that the functions of the [Python API](python-api.md) return. "
+_RESULTS += "`to_json()` makes the object that the commands print with `--json`."
 
 
 def _page(title: str, introduction: str, lines: list[str]) -> str:

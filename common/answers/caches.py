@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.base import Arena, Cache, ThreadCache
-from findleaks.answers.sites import allocation_site, recorders
+from findleaks.answers.sites import allocation_site, recorders, recording_hints
 from findleaks.arg_types import SizeRange
 from findleaks.audit.cache_sites import ClassSite, count_class_sites
 from findleaks.audit.caches import AllocatorCaches, list_allocator_caches, sort_arenas, sort_caches, sort_thread_caches
@@ -52,6 +52,7 @@ def describe_caches(
         threads=[_thread(one, *_who(holding, at)) for at, holding in each for one in sort_thread_caches(holding.threads, sort)[:most]],
         recorders=recorders(session) if sites else None,
         sites=list(_sites(session, found, of_classes, most)) if sites else None,
+        recording_hints=recording_hints(session) if sites else (),
     )
     return FoundCaches(result, found, of_classes)
 

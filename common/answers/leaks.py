@@ -69,6 +69,7 @@ def find_leaks(
         suppressed=_list_suppressed(suppressions),
         unused_suppressions=[str(rule) for rule in suppressions.list_unused()] if suppressions else (),
         recorders=_recorders(session) if by == SITE else None,
+        recording_hints=_recording_hints(session) if by == SITE else (),
         mappings=_mappings(session, Kind.DEFINITE, Kind.INDIRECT),
         possible_mappings=_mappings(session, Kind.POSSIBLE),
         garbage=Amount.of(garbage),
@@ -101,6 +102,12 @@ def _recorders(session: Session) -> list[Recorder]:
     from findleaks.answers.sites import recorders
 
     return recorders(session)
+
+
+def _recording_hints(session: Session) -> Sequence[str]:
+    from findleaks.answers.sites import recording_hints
+
+    return recording_hints(session)
 
 
 def _by_site(session: Session, leaks: Sequence[Leak], stacks: int) -> list[LeakGroup]:

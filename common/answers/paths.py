@@ -36,8 +36,8 @@ Item = TypeVar("Item")
 
 
 class FoundPath(NamedTuple):
-    """The result. `from_head`: whether the chain begins at a leak head that is a different
-    block."""
+    """The result of `find_path`. `from_head`: whether the chain begins at a leak head, and this is
+    not the block that was asked for."""
 
     result: Path
     from_head: bool

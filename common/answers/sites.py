@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from findleaks.allocators.sites import SourceFrame
 from findleaks.audit import site_stacks
-from findleaks.audit.site_stacks import SiteNames
+from findleaks.audit.site_stacks import SiteNames, list_recording_hints
 from findleaks.results.amounts import Amount
 from findleaks.results.sites import Recorder, Site, StackFrame
 from findleaks.session import Session
@@ -55,6 +55,11 @@ def allocation_sites(session: Session, numbers: Sequence[int]) -> list[Site]:
     """Return the sites with these numbers."""
     names = SiteNames(session)
     return [allocation_site(session, names, number) for number in numbers]
+
+
+def recording_hints(session: Session) -> Sequence[str]:
+    """Return how to start the program so that stacks are recorded; () if stacks were recorded."""
+    return () if len(session.sites) else list_recording_hints(session)
 
 
 def recorders(session: Session) -> list[Recorder]:

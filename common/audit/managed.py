@@ -250,8 +250,8 @@ def _sum_by_name(names: Iterable[str], totals: Iterable[Totals]) -> dict[str, To
 
 
 def _with_garbage(kind: Type, native: Totals, freed: Totals) -> Type:
-    """Add the native memory that garbage of the type retains to the type's counts. `freed`: that of
-    garbage with finalizers."""
+    """Add to the type's counts the native memory that garbage of the type retains. `freed`: the
+    part of this memory that garbage with finalizers retains."""
     own = {GARBAGE_NATIVE_BLOCKS: native.blocks, GARBAGE_NATIVE_BYTES: native.bytes} if native.blocks else {}
     own.update({FREED_NATIVE_BYTES: freed.bytes} if freed.blocks else {})
     return kind._replace(own={**kind.own, **own}) if own else kind

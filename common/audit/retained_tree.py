@@ -288,7 +288,7 @@ class TreeBuilder:
         return made
 
     def _check_declared(self, one: Field, origin: Origin) -> Optional[Container]:
-        """Return the container that the field heads, unless debug information contradicts it."""
+        """Return the container whose head is the field, unless debug information contradicts it."""
         if one.container is not None and one.spans and origin.start:
             if is_managed(self.session, self.reader.blocks.find(origin.start)) or origin.holder:
                 return None  # fields of managed objects are not containers of C and C++

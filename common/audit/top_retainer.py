@@ -59,8 +59,8 @@ def _scramble(index: int) -> int:
 
 class RootGroup(NamedTuple):
     """Roots that are one variable or function of several threads, or one root. `numbers`: their
-    numbers in the tree, the one that retains the most first. `totals`: what each retains alone,
-    added up."""
+    numbers in the tree, the one that retains the most first. `totals`: the sum of what each one
+    retains."""
 
     owners: Sequence[Owner]
     numbers: Sequence[int]

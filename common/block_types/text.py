@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import codecs
 import re
-import unicodedata
 from collections.abc import Callable
 from typing import Optional
 
+from findleaks.formatting import character_columns, count_columns
 from findleaks.target.arch import Arch
 
 LONGEST = 200
@@ -107,11 +107,6 @@ def _escape(character: str) -> str:
     return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 1 << 16 else f"\\U{code:08x}"
 
 
-def character_columns(character: str) -> int:
-    """Return the number of columns that a printable character takes on a terminal."""
-    return 0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
-
-
 def character_table() -> bytearray:
     """Build the C engine's table of characters below 65,536: 0 if unprintable, else 1 + columns.
     This takes 20 ms."""
@@ -123,7 +118,7 @@ def quote(text: str, columns: int = COLUMNS) -> str:
     shown, taken = "", 0
     for character in text:
         part = character if character.isprintable() and character not in _ESCAPES else _escape(character)
-        wide = sum(map(character_columns, part))
+        wide = count_columns(part)
         if taken + wide > columns or len(shown) > 3 * columns:
             return f'"{shown}…"'
         shown += part

@@ -46,12 +46,12 @@ def caches(session: Session, args: argparse.Namespace) -> Plain:
     allocator = check_allocator_name(session, args.allocator)
     sizes = parse_size_range(args.size) if args.sites and args.size else None
     answer = describe_caches(session, allocator, args.by_arena, args.sort, args.limit, args.sites, sizes)
-    found, rows = answer.holdings, answer.sites
+    found = answer.holdings
     problems = [problem for holding in found for problem in holding.problems]
     if args.sites:
         # Few processes have recorded stacks, so this is imported here.
         from findleaks.commands.caches_sites import sites_text
 
-        made = partial(sites_text, session, found, rows, args)
+        made = partial(sites_text, session, answer, args)
         return Plain(session, "caches", answer.result, made, blocks_status(session), further=problems)
     return Plain(session, "caches", answer.result, partial(text, found, args), blocks_status(session), further=problems)

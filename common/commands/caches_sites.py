@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import groupby
 
-from findleaks.answers.caches import size_class
+from findleaks.answers.caches import FoundCaches, size_class
 from findleaks.audit.cache_sites import ClassSite
-from findleaks.audit.caches import AllocatorCaches
 from findleaks.audit.site_stacks import SiteNames
 from findleaks.commands import Invocation
 from findleaks.commands.caches_text import headline, size_name
@@ -21,22 +20,15 @@ STACKS = 5  # Maximum number of stacks of a size class printed as text without -
 HEAD = ("SIZE", "BLOCKS", "BYTES", "SITE", "ALLOCATED BY")
 
 
-def sites_text(
-    session: Session,
-    found: Sequence[AllocatorCaches],
-    sites: Sequence[ClassSite],
-    args: argparse.Namespace,
-    width: int,
-    invocation: Invocation,
-) -> Iterator[str]:
+def sites_text(session: Session, found: FoundCaches, args: argparse.Namespace, width: int, invocation: Invocation) -> Iterator[str]:
     """Yield all lines of the text."""
     if not len(session.sites):
-        yield from unrecorded_lines(session, width)
+        yield from unrecorded_lines(session, found.result.recording_hints, width)
         yield from invocation.next("caches")
         return
     names = SiteNames(session)
-    for instance, group in groupby(sites, key=lambda one: one.instance):
-        yield from wrap(headline(found[instance]), width)
+    for instance, group in groupby(found.sites, key=lambda one: one.instance):
+        yield from wrap(headline(found.holdings[instance]), width)
         yield ""
         rows, more = [], 0
         for _, alike in groupby(group, key=size_class):
@@ -48,10 +40,10 @@ def sites_text(
         if more:
             yield f"  … {format_count(more, 'more stack')} (--limit 0)"
         yield ""
-    if not sites:
+    if not found.sites:
         yield "no block in use of these sizes has a recorded stack"
     yield from sampling_lines(session, width)
-    largest = max(sites, key=lambda one: one.weight.bytes, default=None)
+    largest = max(found.sites, key=lambda one: one.weight.bytes, default=None)
     yield from invocation.next(*([f"blocks --site {largest.site}"] if largest is not None else []), "find --by site")
 
 

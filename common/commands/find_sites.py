@@ -33,7 +33,7 @@ def site_text(
     if not (yield from opening(session, found, width, invocation)):
         return
     if not len(session.sites):
-        yield from unrecorded_lines(session, width)
+        yield from unrecorded_lines(session, found.recording_hints, width)
         yield ""
     rows = leaks[: limit or None] if len(session.sites) else []
     names = SiteNames(session)

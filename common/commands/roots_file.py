@@ -36,7 +36,7 @@ def write(session: Session, args: argparse.Namespace, form: str) -> WrittenFile:
     depth = max(args.depth, DEPTH)
     if args.lost:
         tree = build_leaked_tree(session)
-        rows, rest = _write_lost(TreeBuilder(session, ContainerReader(session), tree, depth, FIELDS, LEAST), args.limit or LEADERS)
+        rows, rest = _list_lost(TreeBuilder(session, ContainerReader(session), tree, depth, FIELDS, LEAST), args.limit or LEADERS)
         title = "Leaks, with the memory reachable only from each"
     else:
         reader, named, tree = build_owner_tree(session)
@@ -80,8 +80,8 @@ def _heap(heap: ManagedHeap) -> RetainedNode:
     return made
 
 
-def _write_lost(builder: TreeBuilder, limit: int) -> tuple[Sequence[RetainedNode], Totals]:
-    """Return the leak heads by kind, and the memory that further leak heads retain."""
+def _list_lost(builder: TreeBuilder, limit: int) -> tuple[Sequence[RetainedNode], Totals]:
+    """Return a row for each of the first leak heads, and the memory that the other ones retain."""
     rows = []
     for row, kind in list_leak_heads(builder, limit):
         row.name = f"{kind}: {row.name}"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from findleaks.allocators.sites import SourceFrame
-from findleaks.audit.site_stacks import SiteNames, frame_label, list_recording_hints
+from findleaks.audit.site_stacks import SiteNames, frame_label
 from findleaks.catalogue import CATALOGUE
 from findleaks.commands.stacks import line
 from findleaks.formatting import number, printable, size, wrap
@@ -56,10 +56,11 @@ def sampling_lines(session: Session, width: int) -> Iterator[str]:
             yield from ("  " + part for part in wrap(words, width - 2))
 
 
-def unrecorded_lines(session: Session, width: int) -> Iterator[str]:
-    """If no allocation stacks were recorded, yield lines that explain how to record them."""
+def unrecorded_lines(session: Session, hints: Sequence[str], width: int) -> Iterator[str]:
+    """Yield lines that explain how to record allocation stacks. `hints`: how to start the
+    program."""
     yield from wrap("no allocation stacks were recorded in this process; to record them:", width)
-    for words in list_recording_hints(session):
+    for words in hints:
         yield from ("  " + part for part in wrap(words, width - 2))
     if TRACKS in CATALOGUE and session.target.live:
         yield from wrap(f"  `{TRACKS}` records those of a running process", width)

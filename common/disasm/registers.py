@@ -10,7 +10,7 @@ GENERAL = ("rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "
 ARGUMENTS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
 RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI = range(8)
 RIP = 16  # `Instruction.base` of an operand relative to the next instruction
-CALLEE_SAVED = (RBX, RBP, 12, 13, 14, 15)  # registers that a function preserves, besides rsp
+CALLEE_SAVED = (RBX, RBP, 12, 13, 14, 15)  # registers that a function preserves, in addition to rsp
 CALLER_SAVED = (RAX, RCX, RDX, RSI, RDI, 8, 9, 10, 11)  # registers that a function may change
 
 NARROW = {

@@ -190,8 +190,8 @@ class Graph(Protocol):
         this."""
 
     def mark_starts(self, budget: int) -> bool:
-        """Visit about `budget` blocks, and return whether the marking is complete. This marks all
-        blocks that are reachable through start references from the roots recorded so far."""
+        """Follow about `budget` references, and return whether the marking is complete. This marks
+        all blocks that are reachable through start references from the roots recorded so far."""
 
     def holds(self, words: Sequence[int]) -> bool:
         """Return whether `mark_starts` reached every block that one of these words refers to. If
@@ -204,7 +204,7 @@ class Graph(Protocol):
         did not reach more than `most` blocks of these sizes."""
 
     def mark(self, budget: int) -> bool:
-        """Visit about `budget` blocks. Return True when all REACHABLE and POSSIBLE blocks are
+        """Follow about `budget` references. Return True when all REACHABLE and POSSIBLE blocks are
         marked."""
 
     def interiors(self) -> Interiors:

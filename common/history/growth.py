@@ -45,7 +45,8 @@ WORTH = 0.2
 the growth."""
 OBJECTS = 3
 """Maximum number of types that explain the growth of a row."""
-CLASS_METADATA = "metaspace"  # name of a runtime's part whose growth class loaders explain
+CLASS_METADATA = "metaspace"
+"""The part of a runtime that grows if the number of class loaders grows."""
 SMALL_GROUPS = "other groups"
 """The name of the row that merges leaked groups which changed by less than MIN_BYTES each."""
 

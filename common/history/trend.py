@@ -30,8 +30,8 @@ orders."""
 MIN_QUARTERED = 8
 """Fewest points for a division into four parts."""
 MIN_LATE_PART = 0.25
-"""Growth continues only if the floor's last rise is at least this fraction of the rise from part to
-part before."""
+"""Growth continues only if the last rise of the floor is at least this fraction of its previous
+rise."""
 MIN_RISE, MIN_TURN = 0.05, 0.1
 """The floor must rise by the fraction MIN_RISE of the difference between the highest and the lowest
 value. A turn counts only if it is the fraction MIN_TURN of this difference. Smaller changes may be

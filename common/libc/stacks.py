@@ -232,9 +232,9 @@ def _live_offset(target: Target, threads: Sequence[Thread]) -> int:
     """Return the offset on which most of these threads agree, or NO_OFFSET.
 
     A stack is plausible if the thread runs on it and no whole module lies in it, or if its bounds
-    are page-aligned and no module overlaps it. The main thread's stack is not in its struct
-    pthread. In a static program, or with words of 32 bits, two other numbers there may look like a
-    range around it."""
+    are page-aligned and no module overlaps it. The struct pthread of the main thread does not
+    contain its stack. In a static program, or with words of 32 bits, two other numbers in it may
+    look like the bounds of a stack."""
     modules = target.modules()
     starts = [module.start for module in modules]
 

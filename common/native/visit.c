@@ -113,7 +113,7 @@ INLINE int visit_queued(const visitor *v, int64_t *budget, uint32_t few) {
     return DONE;
 }
 
-/* Visit about `budget` blocks; return 1 if there are more. */
+/* Follow about `budget` references; return 1 if blocks are left to visit. */
 static int visit_alone(const visitor *v, int64_t budget) {
     int failed = DONE;
     for (bool seeds = true; budget > 0 && !failed;) {

@@ -170,3 +170,6 @@ class Caches(Record):
     """The recorders of call stacks, if sites were requested."""
     sites: Optional[Sequence[SizeClassSite]] = field(default=None, metadata=OPTIONAL)
     """The call stacks of each size class, if sites were requested."""
+    recording_hints: Sequence[str] = field(default=(), metadata=OPTIONAL)
+    """How to start the program so that allocation stacks are recorded, one text for each allocator.
+    Only if sites were requested, and no stacks were recorded."""

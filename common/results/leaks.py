@@ -144,6 +144,9 @@ class Leaks(Record):
     """Lines of the suppressions that matched nothing."""
     recorders: Optional[Sequence[Recorder]] = field(default=None, metadata=OPTIONAL)
     """The recorders of allocation stacks, if the groups are by site."""
+    recording_hints: Sequence[str] = field(default=(), metadata=OPTIONAL)
+    """How to start the program so that allocation stacks are recorded, one text for each allocator.
+    Only if the groups are by site, and no stacks were recorded."""
     mappings: Amount = field(default=Amount(0, 0), metadata=OPTIONAL)
     """Anonymous mappings among the definitely and indirectly lost blocks."""
     possible_mappings: Amount = field(default=Amount(0, 0), metadata=OPTIONAL)

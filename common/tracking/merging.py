@@ -109,8 +109,8 @@ def _merged_frames(stacks: Sequence[Sequence[NamedFrame]]) -> tuple[NamedFrame, 
 
 
 def _variants(sites: Sequence[TrackedSite], own: Sequence[Sequence[NamedFrame]], shared: int) -> list[Variant]:
-    """Return the variants. Stacks are divided by the first frame after the common frames, or by the
-    addresses in the common frames."""
+    """Divide stacks whose `shared` innermost frames are equal into variants, by the next frame. If
+    no stack has a further frame, divide them by the addresses of the common frames."""
     groups: dict[object, list[tuple[TrackedSite, Sequence[NamedFrame]]]] = {}
     apart = any(len(stack) > shared for stack in own)
     for site, stack in zip(sites, own):

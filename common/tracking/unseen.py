@@ -57,7 +57,7 @@ def find_reasons(
 
 
 def _find_other_sizes(records: Sequence[Record], sampling: Sampling, probe: Optional[Probe]) -> Iterator[UnseenReason]:
-    """If blocks of other sizes were allocated, yield this as the reason."""
+    """Yield a reason if blocks of other sizes than the requested ones were allocated."""
     counts: Counter[int] = Counter()
     for record in records:
         counts[record.size] += round(sampling.weight(record)) if record.mean else 1

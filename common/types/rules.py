@@ -326,7 +326,7 @@ class Rules:
         return [Candidate(Spec(number), Level.LEARNED) for number in found if self._layouts.has_pointers(number)]
 
     def is_of_program(self, number: int) -> bool:
-        """Whether a module other than the C library has a type."""
+        """Whether a module other than the C library defines the type with this number."""
         return bool(self._modules[self._table.bare(number)] & self._usable)
 
     def _is_size_of(self, spec: Spec, size: int) -> bool:

@@ -44,3 +44,14 @@ def test_a_truncated_sample_is_never_taken_for_another_libc(tmp_path: Path, perc
         assert done.returncode == (0 if found["allocators"] else 2)
     else:
         assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+
+
+@pytest.mark.parametrize("words", [["find", "--by", "site"], ["caches", "--sites"]], ids=" ".join)
+def test_json_has_the_hints_of_the_text(words: list[str]) -> None:
+    """No allocation stacks were recorded: both outputs explain how to record them."""
+    core = str(CORES / "sample.core.gz")
+    found = json.loads(run_cli(*words, "--json", core, check=True).stdout)
+    text = " ".join(run_cli(*words, core, check=True).stdout.split())
+    assert found["recorders"] == []
+    assert len(found["recording_hints"]) == 1
+    assert f"to record them: {found['recording_hints'][0]} " in text

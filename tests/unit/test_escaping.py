@@ -192,3 +192,10 @@ def test_pictures_escape_their_title() -> None:
         escapes.check(text.encode(), "a picture")
         assert text.count("<script") == same and text.count("</script") == same and text.count("</title>") == 1
         assert r"\x1b[31m" in text
+
+
+def test_columns_of_characters_of_other_scripts() -> None:
+    """East Asian characters take two columns, combining marks none."""
+    lines = table(("TYPE", "N"), [("注文", "1"), ("Cafe\u0301", "22")], (1,), 80)
+    assert lines == ["  TYPE   N", "  注文   1", "  Cafe\u0301  22"]
+    assert table(("TYPE", "N"), [("注文" * 10, "1")], (1,), 20, cut=0)[1] == "  注文注文注文注…  1"

@@ -124,7 +124,7 @@ def _good(number: int, free_array: int, carved: int, mapped: int) -> bool:
 
 
 def _regions(fit: _Fit, space: int, problems: list[Problem]) -> Iterator[Region]:
-    """Yield the classes with chunks. Report damaged records."""
+    """Yield the region of each size class that has chunks. Report damaged records."""
     for number in CHUNK_CLASSES:
         free_array, carved, mapped = _record(fit.words, fit.layout, number)
         if not (free_array or carved or mapped):

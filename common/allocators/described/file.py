@@ -244,7 +244,7 @@ def _slab(table: _Table) -> SlabForm:
 def _chunk(table: _Table) -> ChunkForm:
     size = table.number_or_place("size", BASES)
     if size is None or size == 0:
-        raise table.fail("size", "the bytes of a chunk, or their place")
+        raise table.fail("size", "the number of bytes of a chunk, or the place of this number")
     states = [key for key in STATES if key in table.values]
     if len(states) > 1:
         raise UsageError(f"{table.where}: expected at most one of {', '.join(STATES)}")

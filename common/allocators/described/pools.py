@@ -104,7 +104,7 @@ class PoolReader:
         count = 0
         for address in self._search_magic():
             if count == MOST_POOLS:
-                self.report(address, f"the magic is in more than {MOST_POOLS:,} places: further pools are not read")
+                self.report(address, f"the magic number is at more than {MOST_POOLS:,} addresses: further pools are not read")
                 return
             count += 1
             yield address

@@ -92,9 +92,11 @@ def _is_in_siginfo(session: Session, place: int) -> bool:
 
 
 def _search(session: Session, low: int, high: int) -> list[tuple[int, int]]:
-    """Return the addresses and values of words with a value in [low, high] that is not a mapped
-    address. `high` is not mapped. The search ends after the second word, or if the words are keys,
-    after the first one that is not, or after _MOST + 1 words."""
+    """Return the addresses and values of words with a value in [low, high]. Mapped addresses do not
+    count; `high` is not mapped.
+
+    The search ends after _MOST + 1 words. It ends at the second or a later word if this word or the
+    one before is not a key of a thread cache."""
     target = session.target
     # Another mapping may end below the address. Pointers to that mapping are not searched.
     low = max([low, *(region.end for region in target.regions() if region.end <= high)])

@@ -44,7 +44,7 @@ LEAST_GARBAGE = 1 << 20
 LEAST_POSSIBLE = 1 << 20
 WORTH = 1 << 20  # fewest bytes of blocks with only interior pointers that a finding mentions
 
-# If at least this percentage of the memory was not read, the finding "nothing leaked" says so
+# If at least this percentage of the memory was not read, the finding "nothing leaked" reports this
 UNREAD = 10
 
 

@@ -11,12 +11,12 @@ fraction PART of `denominator`."""
 
 
 def is_significant(amount: int, accounting: Accounting) -> bool:
-    """Whether a finding reports this number of bytes."""
+    """Whether this number of bytes is enough for a finding."""
     return is_large(amount, denominator(accounting))
 
 
 def is_large(amount: int, whole: int) -> bool:
-    """Whether a finding reports this number of bytes as a part of `whole` bytes."""
+    """Whether `amount` bytes of `whole` bytes are enough for a finding."""
     return amount >= LEAST and amount >= PART * whole
 
 

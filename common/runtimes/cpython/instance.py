@@ -163,7 +163,7 @@ class CPython(DumpableBlocks):
         return list(found.values())
 
     def holders(self) -> Optional[Holders]:
-        """Return every object, by its block."""
+        """Return the type of the object in each block."""
         return Holders(array("Q"), array("I"), array("I"), self._names, self.tally.merged, self.known.foreign)
 
     def excluded_words(self) -> Optional[Exclusions]:

@@ -1,7 +1,8 @@
 """Find the GBindings of g_object_bind_property, and the objects that they connect.
 
 No object refers to a GBinding: it holds a reference to itself until g_binding_unbind, or until its
-source or its target is finalized. Both objects then call a function with it (g_object_weak_ref).
+source or its target is finalized. Each of the two objects then calls a function of the binding
+(g_object_weak_ref).
 
 Source: gobject/gbinding.c (struct _GBinding, BindingContext) of GLib 2.50 to 2.84, 64-bit targets.
 From 2.68 on, the first member after the GObject is the address of a BindingContext, which has three

@@ -107,13 +107,15 @@ def find_tagged_sizes(memory: Memory, engine: Engine, blocks: Blocks, instances:
 def find_record_words(
     memory: Memory, engine: Engine, blocks: Blocks, instances: Sequence[int], library: Module, quark: Callable[[int], str]
 ) -> Iterator[Range]:
-    """Yield the first word of each record in an instance's data if this word refers to the
-    instance, the words after the record, which may be stale, and stale words that refer to
-    instances in unused elements of the data.
+    """Yield words in the data of instances that do not count as references:
 
-    `instances`: the addresses of GObjects, ascending. `library`: libgobject, which has the
-    functions that destroy such records, except those of toggle references, which g_free() destroys.
-    `quark` returns the text of a quark. Raises Interrupted."""
+    - the first word of a record, if it refers to the instance;
+    - the words after a record in its block, which may be stale;
+    - words in unused elements of the data that refer to instances: they are stale.
+
+    `instances`: the addresses of GObjects, ascending. `library`: libgobject. A record belongs to
+    GObject if a function of libgobject destroys it, or if it has toggle references, which g_free()
+    destroys. `quark` returns the text of a quark. Raises Interrupted."""
     target = memory.target
     data = _read_data(memory, engine, instances)
     lists = sorted((word & ~FLAGS, instance) for word, instance in zip(data, instances) if word & ~FLAGS)

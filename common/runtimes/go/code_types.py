@@ -274,7 +274,7 @@ class _Walk:
         self._state = {key: known for key, known in self._state.items() if key[0]}
 
     def _resolve(self, step: Step) -> Step:
-        """Return a load or store with the address in place of a register, if the register has a
+        """Replace the register of a load or store by an address, if the register contains a
         constant."""
         known = self._get(step.base).number if step.base >= 0 else None
         return step._replace(base=ABSOLUTE, number=step.number + known) if known else step

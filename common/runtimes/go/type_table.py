@@ -208,8 +208,8 @@ class TypeNames:
                 yield _Slot(2 * _WORD, terms.POINTER, self.value(inside.address, True))
 
     def _enclosing(self, one: Type) -> Iterator[_Slot]:
-        """Yield the slots that describe of which objects a value of a type is a part. Only types
-        whose pointers really refer to larger objects have such slots."""
+        """Yield slots for the larger objects that contain a value of this type. Only types whose
+        pointers really refer to larger objects have such slots."""
         if one.address == self._timer:
             whole = self._timers if self._timers is not None else self._types.find("time.Timer")
             part = self._types.offset(whole, "timer" if whole == self._timers else "r") if whole is not None else None

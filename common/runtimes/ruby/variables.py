@@ -163,7 +163,7 @@ class Finder:
         self._main = self._closures.find_locals(next(main, 0))
         for found in (self._globals, self._of_classes, self._of_main, self._threads.find, self._of_methods, self._finalizers):
             for name, address, value in found():
-                # Objects of a joint name are alike: their variables would have thousands of names.
+                # Similar objects have a joint name; their variables would have thousands of names.
                 self._take(name, address, value, DEEPEST if name in self._joint else 0, is_local=name == _TOP)
         for name, address, value in self._hooks():
             self._take(name, address, value, DEEPEST)

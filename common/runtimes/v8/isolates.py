@@ -20,8 +20,8 @@ class Isolate:
     """An isolate and its handles.
 
     `blocks` are the addresses of its blocks of handles in the order they were filled, `handles` is
-    the number of handles. `problem` is "", or says what is wrong with the blocks; then `blocks`
-    ends before the bad one."""
+    the number of handles. `problem` describes damage of the blocks, "" if there is none;
+    `blocks` ends before the damaged block."""
 
     address: int
     threads: list[Thread]

@@ -18,10 +18,10 @@ from findleaks.runtimes.jvm.tables import Tables
 from findleaks.value_classes import NamedTuple
 
 _CACHED = 1 << 12
-_MOST_BYTES = 1 << 24  # of a table
-_MOST_SCOPES = 1 << 10  # methods inlined in each other
+_MOST_BYTES = 1 << 24  # maximum size of a table
+_MOST_SCOPES = 1 << 10  # maximum depth of inlined methods
 _HANDLERS = ("_deoptimize_offset", "_deoptimize_mh_offset", "_deopt_handler_offset", "_deopt_mh_handler_offset")
-_SCOPE_BYTES = 6 * 5  # of the six numbers of a scope
+_SCOPE_BYTES = 6 * 5  # maximum size of the six numbers of a scope
 
 
 class Scope(NamedTuple):

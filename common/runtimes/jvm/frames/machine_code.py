@@ -20,7 +20,7 @@ from findleaks.value_classes import NamedTuple
 _MOST_ENTRY = 256  # bytes of the code at an entry
 _EPILOGUE_BYTES, _EPILOGUE = 80, 12  # bytes and instructions that are read to find a `ret`
 _WORD = 8
-# Instructions of an epilogue, besides branches
+# Instructions of an epilogue, except branches
 _HARMLESS = ("test", "cmp", "vzeroupper", "nop", "mov")
 
 

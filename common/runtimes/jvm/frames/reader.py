@@ -46,9 +46,11 @@ _WAITING = ("jdk.internal.", "sun.misc.", "java.lang.", "java.util.concurrent.lo
 _REGISTERS = X86_64.dwarf_registers
 _SP, _FP, _PC, _BCP, _RAX, _RBX = (_REGISTERS.index(name) for name in ("rsp", "rbp", "rip", "r13", "rax", "rbx"))
 _WORD = 8
-_FRAME_WORDS = 9  # of an interpreted frame below the frame pointer
-_METHOD, _SENDER_SP = _FRAME_WORDS - 3, _FRAME_WORDS - 1  # indices of words, the lowest one is 0
-_BYTECODES = (1, 2)  # indices of the address of the bytecode, the second is that of JDK 8
+_FRAME_WORDS = 9  # words of an interpreted frame below the frame pointer
+# Indices of these words, counted from the lowest address
+_METHOD, _SENDER_SP = _FRAME_WORDS - 3, _FRAME_WORDS - 1
+# Index of the word with the address of the bytecode: JDK 9 and later; JDK 8
+_BYTECODES = (1, 2)
 _MOST_EXTENSION = 1 << 20  # bytes of arguments and variables between two frames
 _ENTRY_WRAPPER = 6  # words from the frame pointer down to the address of the JavaCallWrapper
 # Words from the frame pointer down to the saved registers
