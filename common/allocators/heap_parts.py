@@ -81,8 +81,8 @@ class HeapParts:
             if not start <= address < end:
                 at = bisect_right(self._starts, address) - 1
                 start, end = (self._starts[at], self._ends[at]) if at >= 0 else (0, 0)
-                allocator = self.owners[self._numbers[at]][1] if start <= address < end else None
-            yield allocator
+                allocator = self.owners[self._numbers[at]][1] if at >= 0 else None
+            yield allocator if start <= address < end else None
 
     def at(self, address: int) -> Optional[HeapPart]:
         """Return the part that contains an address, or None."""

@@ -7,9 +7,8 @@ from findleaks.errors import UnreadableMemory
 from findleaks.formatting import shorten
 from findleaks.session import Session
 from findleaks.target.ranges import region_at
-from findleaks.unwind.frames import is_return_address
+from findleaks.unwind.frames import STACK_TOP, is_return_address
 
-TOP = 2048  # bytes at the upper end of a stack that are searched for its outermost frames
 STACK, HUGE_PAGES = f"{TYPE} with a stack of", f"{TYPE} with huge pages"
 _LIBRARIES = ("libc.so", "libc-", "ld-", "libpthread", "libboost_context")
 
@@ -34,7 +33,7 @@ def find_stack_function(session: Session, start: int, end: int, in_block: bool =
     itself."""
     target = session.target
     try:
-        words = target.arch.words(bytearray(target.read(max(end - TOP, start), min(TOP, end - start))))
+        words = target.arch.words(bytearray(target.read(max(end - STACK_TOP, start), min(STACK_TOP, end - start))))
     except UnreadableMemory:
         return ""
     has_frames = any(start <= value < end for value in words)

@@ -236,18 +236,19 @@ def _share(row: Grown) -> str:
 
 def _mappings(series: Series, of: Optional[Series] = None) -> str:
     """Return "60 → 120 mappings of /memfd:frame", or "60 → 120 anonymous mappings of 2.0 MiB to 4.0
-    MiB". `of`: the share with these mappings. If its number of mappings is unchanged, a single new
-    mapping of a size is an old one that has grown."""
-    name = describe_mapping_kind(series.key[2])
-    anonymous = "anonymous mappings" in name
-    if anonymous and series.counts[-1] == 1:
+    MiB". If there is only one mapping and it has grown, return "a mapping of /memfd:frame that has
+    grown to 8.0 MiB". `of`: the share with these mappings. If its number of mappings is unchanged,
+    a single new anonymous mapping of a size is an old one that has grown."""
+    name, is_single = describe_mapping_kind(series.key[2]), series.counts[-1] == 1
+    is_anonymous = "anonymous mappings" in name
+    if not is_anonymous:
+        name = f"{'mapping' if is_single else 'mappings'} of {name}"
+    elif is_single:
         name = name.replace("anonymous mappings", "anonymous mapping")
-        if not series.counts[0] and of is not None and of.counts[0] == of.counts[-1]:
-            return f"{with_article(name.partition(' of ')[0])} that has grown to {size(series.values[-1])}"
-    if not anonymous:
-        name = f"{'mapping' if series.counts[-1] == 1 else 'mappings'} of {name}"
-    if series.counts[0] == series.counts[-1] == 1 and (series.values[-1] or 0) > (series.values[0] or 0):
-        return f"{with_article(name.partition(' of ')[0]) if anonymous else f'a {name}'} that has grown to {size(series.values[-1])}"
+    is_old = is_anonymous and not series.counts[0] and of is not None and of.counts[0] == of.counts[-1]
+    has_grown = is_old or (series.counts[0] == 1 and (series.values[-1] or 0) > (series.values[0] or 0))
+    if is_single and has_grown:
+        return f"{with_article(name.partition(' of ')[0] if is_anonymous else name)} that has grown to {size(series.values[-1])}"
     return f"{_change(series, '')} {name}"
 
 

@@ -24,9 +24,9 @@ WRITTEN = 4  # offset of _IO_write_base in words; _IO_write_ptr follows
 BUFFER, BUFFER_END = 7, 8  # offsets of _IO_buf_base and _IO_buf_end, in words
 MOST_FILES = 1 << 16
 MOST_BYTES = 1 << 24  # of one buffer
-LONGEST = 160  # bytes of a text that are returned at most
+LONGEST = 160  # maximum number of bytes of a text that are returned
 _PARTS = bytes(range(0x80, 0xC0))  # bytes inside a character of UTF-8
-MOSTLY = 0.9  # at least this part of the characters of text is printable
+MOSTLY = 0.9  # data is text if at least this part of its characters is printable
 
 
 class UnwrittenText(NamedTuple):

@@ -17,7 +17,7 @@ from findleaks.allocators.mapped import LEAST
 from findleaks.session.block_directory import Mapping
 from findleaks.target.base import Range
 from findleaks.target.ranges import find_overlaps, merge_ranges, merge_to_most, range_at, subtract
-from findleaks.unwind.frames import is_return_address
+from findleaks.unwind.frames import STACK_TOP, is_return_address
 
 if TYPE_CHECKING:
     from findleaks.session import Session
@@ -27,7 +27,6 @@ CLUSTERS = 4  # ranges of addresses that are searched for references to reservat
 # Words in these ranges that are examined; if there are more, all parts count as in use
 MOST_WORDS = 1 << 16
 PHASE = "looking for references to mappings"
-TOP = 2048  # bytes at the upper end of a stack that are searched for return addresses
 # If words refer to the starts of at least this part of adjacent mappings, the program created the
 # mappings one by one
 STARTED = 1 / 4
@@ -98,7 +97,7 @@ def _find_stacks(session: Session, parts: Sequence[Range]) -> set[Range]:
     """Return the parts that look like stacks: with a return address at their upper end."""
     code = merge_ranges(Range(one.start, one.end) for one in session.target.regions() if one.executable)
     clusters, found = merge_to_most(code, CLUSTERS), set[Range]()
-    for piece in session.pieces([Range(max(end - TOP, start), end) for start, end in parts], PHASE):
+    for piece in session.pieces([Range(max(end - STACK_TOP, start), end) for start, end in parts], PHASE):
         for low, high in clusters:
             for address, value in zip(*find_pointers(session.engine, piece, low, high)):
                 part = range_at(parts, address)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 DEEPEST = 4096  # maximum number of frames of one thread
 CALL_BYTES = 7  # maximum number of bytes of a call instruction of x86
+STACK_TOP = 2048  # bytes at the upper end of a stack that are searched for its outermost frames
 _NO_NUMBER = -1  # number of a register without a DWARF number
 _SYSCALL = b"\x0f\x05"  # instruction of x86-64
 

@@ -63,8 +63,8 @@ def _fill(tracer: Tracer, level: int, message: str) -> str:
         if value is None:
             return ""
         texts.append(str(value & 0xFFFFFFFF) if _LINES.get(message) == at else read_text(memory, value))
-    if texts == ["%s"]:  # LLVM 17 and newer pass the whole message
+    if texts == ["%s"]:  # LLVM 17 and newer pass the whole message, which may contain "%"
         value = tracer.value(level, RSI)
-        texts = [read_text(memory, value) if value is not None else ""]
+        return read_text(memory, value).strip() if value is not None else ""
     is_format = message == "{0}" and "%" in texts[0]
     return message.format(*texts).strip() if all(texts) and not is_format else ""

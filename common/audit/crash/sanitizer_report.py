@@ -33,14 +33,14 @@ _REPORT = re.compile(rb"==(\d{1,10})==ERROR: (\w{1,20}Sanitizer: [ -~]{4,600})\n
 # The end of the line, which is left out
 _DETAILS = re.compile(r"(?: at pc 0x| \(pc 0x| in thread T\d).*|:$")
 _ADDRESS = re.compile(r" 0x([0-9a-f]+)")
-_HANDLER = re.compile(r"__ubsan_handle_(\w+?)(?:_v\d)?(?:_abort)?(?:_minimal)?$")
+_HANDLER = re.compile(r"__ubsan_handle_(\w+?)(?:_v\d)?(?:_minimal)?(?:_abort)?$")
 _MOST_LINES = 1 << 24
 
 
 def read_sanitizer_report(session: Session, stack: CrashedStack) -> str:
     """Return the first line of the report: "AddressSanitizer: heap-use-after-free on address
     0x604000000013"; "" if no sanitizer called abort(), or if the report is not in memory. With
-    halt_on_error=0, there may be an earlier report, after which the process ran on."""
+    halt_on_error=0, this may be an earlier report, after which the process continued."""
     frames = stack.frames
     if not any(inner.function == "abort" and is_sanitizer(frame) for inner, frame in zip(frames, frames[1:])):
         return ""
@@ -66,6 +66,7 @@ def find_reported_address(message: str) -> Optional[int]:
 
 
 def _find_report(session: Session) -> str:
+    """Search anonymous memory for the first line of the report. Return "" if it is not found."""
     target = session.target
     for region in target.regions():
         if not (region.readable and region.writable) or region.name:

@@ -109,8 +109,8 @@ def describe_calls(session: Session, leak: Leak, facts: dict[str, object]) -> st
     places = join_words([call for _, call in calls])
     them = "one of them" if is_text else "one of them, or another function of C,"
     inferred = f"Inferred: the program does not free all memory that {them} returned."
-    may = "may allocate" if what == "such objects" else "allocates"
-    return f" {calls[0][0]}'s code {may} {what} in these calls: {places}. {inferred}"
+    verb = "may allocate" if what == "such objects" else "allocates"
+    return f" {calls[0][0]}'s code {verb} {what} in these calls: {places}. {inferred}"
 
 
 def _describe_libraries(session: Session, facts: dict[str, object]) -> str:
