@@ -3,9 +3,11 @@ program's counts."""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -86,18 +88,15 @@ CASES = [
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return {}
+def build_causes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Return a function that builds the program with a version of Go, and keeps it until the last test of this file."""
+    return functools.cache(lambda version: build(tmp_path_factory.mktemp("go"), version, STRIPPED, name="go_causes"))
 
 
 @pytest.mark.parametrize(("kind", "version"), CASES)
-def test_the_first_finding_is_the_cause(
-    kind: str, version: str, programs: dict[str, Path], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    if version not in programs:
-        programs[version] = build(tmp_path_factory.mktemp("go"), version, STRIPPED, name="go_causes")
+def test_the_first_finding_is_the_cause(kind: str, version: str, build_causes: Callable[[str], Path], tmp_path: Path) -> None:
     count, name, text, _ = KINDS[kind]
-    with Running([str(programs[version]), kind, str(count)], tmp_path / "run") as run:
+    with Running([str(build_causes(version)), kind, str(count)], tmp_path / "run") as run:
         core = str(run.gcore())
     found, *others = read_findings(core)
     assert found["finding"] == name, found
@@ -124,14 +123,10 @@ CLASSIC_MAP = (1_000, "go-map", r"takes \d+ MiB \(\S+ MiB of it resident\) for 1
     + [pytest.param(kind, version, marks=pytest.mark.matrix) for kind in UNUSED for version in ("1.18.10", "1.22.12")]
     + [pytest.param("sized", "1.22.12", marks=pytest.mark.matrix)],
 )
-def test_memory_that_was_never_used(
-    kind: str, version: str, programs: dict[str, Path], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_memory_that_was_never_used(kind: str, version: str, build_causes: Callable[[str], Path], tmp_path: Path) -> None:
     """A finding says how much of the memory is resident, and only resident memory counts when findings are chosen."""
-    if version not in programs:
-        programs[version] = build(tmp_path_factory.mktemp("go"), version, STRIPPED, name="go_causes")
     count, name, text, (least, most) = UNUSED.get(kind, CLASSIC_MAP)
-    with Running([str(programs[version]), kind, str(count)], tmp_path / "run") as run:
+    with Running([str(build_causes(version)), kind, str(count)], tmp_path / "run") as run:
         found = json.loads(findleaks("verdict", "--json", "--pid", str(run.pid)))["findings"][0]
     said = " ".join(f"{found['text']} {found['cause']}".split())
     assert found["finding"] == name and re.search(text, said), said
@@ -139,12 +134,10 @@ def test_memory_that_was_never_used(
     assert least << 20 <= resident <= most << 20, found
 
 
-def test_tickers_with_channels_of_older_versions(programs: dict[str, Path], tmp_path: Path) -> None:
+def test_tickers_with_channels_of_older_versions(build_causes: Callable[[str], Path], tmp_path: Path) -> None:
     """Since Go 1.23, channels of timers refer to the timer, except with this setting: the default for modules of older versions."""
-    if "" not in programs:
-        programs[""] = build(tmp_path, "", STRIPPED, name="go_causes")
     environment = {**os.environ, "GODEBUG": "asynctimerchan=1"}
-    with Running([str(programs[""]), "loops", "300"], tmp_path / "run", environment) as run:
+    with Running([str(build_causes("")), "loops", "300"], tmp_path / "run", environment) as run:
         text = json.loads(findleaks("verdict", "--json", "--pid", str(run.pid)))["findings"][0]["cause"]
     assert "The channel is that of a ticker or timer." in " ".join(text.split())
 

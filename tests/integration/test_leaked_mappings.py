@@ -163,7 +163,7 @@ def test_paths_of_possibly_lost_mappings(reservations: Path, tmp_path: Path) -> 
     "kind",
     mark_matrix_except(
         ("every_second", "local", "joined", "block", "upper", "released", "dropped", "guarded", "slots", "inside"),
-        *("every_second", "joined", "slots", "inside"),
+        *("joined", "slots", "inside"),
     ),
 )
 def test_parts_of_reservations(kind: str, reservations: Path, tmp_path: Path) -> None:

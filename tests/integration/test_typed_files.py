@@ -11,7 +11,7 @@ from typed_programs import COMPILERS, check, measure
 SEPARATE = ("objcopy --only-keep-debug typed_truth typed_truth.debug",)
 STRIPPED = ("strip --strip-unneeded typed_truth", "objcopy --add-gnu-debuglink=typed_truth.debug typed_truth")
 SHARED = ("cp typed_truth.debug other.debug", "dwz -m common.dwz -M common.dwz typed_truth.debug other.debug")
-PACKED = ("-e typed_truth -o typed_truth.dwp", "find . -name *.dwo -delete")
+PACK, REMOVE = "-e typed_truth -o typed_truth.dwp", "find . -name *.dwo -delete"
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ PACKED = ("-e typed_truth -o typed_truth.dwp", "find . -name *.dwo -delete")
     [
         pytest.param("", (*SEPARATE, *SHARED, *STRIPPED), id="dwz"),  # as in Debian's -dbgsym packages
         pytest.param("-gsplit-dwarf -fdebug-types-section", (*SEPARATE, *STRIPPED), id="dwo"),
-        pytest.param("-gsplit-dwarf -gdwarf-4", (f"dwp {PACKED[0]}", PACKED[1]), marks=pytest.mark.matrix, id="dwp"),
+        pytest.param("-gsplit-dwarf -gdwarf-4", (f"dwp {PACK}", REMOVE), marks=pytest.mark.matrix, id="dwp"),
         pytest.param("-gdwarf-4 -fdebug-types-section", (), marks=pytest.mark.matrix, id="types"),
     ],
 )
@@ -33,7 +33,7 @@ def test_forms_of_debug_information(flags: str, commands: tuple[str, ...], tmp_p
 def test_package_of_dwarf_5(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Types are read from the package that llvm-dwp makes of the .dwo files of clang."""
     monkeypatch.setitem(COMPILERS, ".c", "clang-19")
-    check(measure("typed_truth.c", tmp_path, 1_000, 1, "-O2", "-gsplit-dwarf", "-gdwarf-5", commands=(f"llvm-dwp {PACKED[0]}", PACKED[1])))
+    check(measure("typed_truth.c", tmp_path, 1_000, 1, "-O2", "-gsplit-dwarf", "-gdwarf-5", commands=(f"llvm-dwp {PACK}", REMOVE)))
 
 
 def test_32_bits(tmp_path: Path) -> None:

@@ -83,7 +83,8 @@ int main(void) {
     lose();
     make_context(); /* registers and variables of GLib may refer to the last context */
     sweep();
-    printf("%d GSimpleAction\n%d GClosure of on_event\n%d GBytes\n%d GIOChannel\n%d GMainContext\n%d GMainLoop\n", EACH, EACH, EACH, EACH, CONTEXTS, EACH);
+    printf("%d GSimpleAction\n%d GClosure of on_event\n%d GBytes\n%d GIOChannel\n", EACH, EACH, EACH, EACH);
+    printf("%d GMainContext\n%d GMainLoop\n", CONTEXTS, EACH);
     for (int i = 0; i < 3; i++)
         printf("kept %p\n", (void *)~proxies[i]);
     printf("kept %p\nkept %p\nready\n", (void *)kept, (void *)g_source_get_context(kept_source));

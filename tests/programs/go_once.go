@@ -1,7 +1,7 @@
 // Goroutines wait for the function of a sync.Once. Prints "ready" when all others wait. Arguments: the kind, and a number.
 //
-// load: the function waits for a channel. open: the function calls Do of the same sync.Once. withdraw: each goroutine waits for the mutex at
-// the start of an account, which a function has not unlocked.
+// load: the function waits for a channel. open: the function calls Do of the same sync.Once. withdraw: each goroutine waits for the mutex
+// at the start of an account, which a function has not unlocked.
 package main
 
 import (

@@ -8,7 +8,9 @@
 #include <unistd.h>
 
 #define PAGE 4096u
+
 static char *area;
+
 int main(int count, char **words) {
     uintptr_t pages = count > 1 ? strtoul(words[1], NULL, 10) : 1000;
     area = mmap(NULL, (pages + 2) * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

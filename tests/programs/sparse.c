@@ -9,7 +9,8 @@
 
 #define PAGES 4000u
 
-static uintptr_t hidden[PAGES]; static char *area;
+static uintptr_t hidden[PAGES];
+static char *area;
 
 int main(int count, char **words) {
     uintptr_t size = count > 1 ? strtoul(words[1], NULL, 10) : 1 << 30, step = size / PAGES / 4096 * 4096;

@@ -1,7 +1,8 @@
 /* Chunks of talloc: a tree that a variable refers to, and 100 lost trees of three chunks each. One chunk of the tree was
    shrunk in place. Prints the number of blocks and bytes that talloc counts for the tree, then "ready". Arguments: the number of sessions
    of the tree; if there is a second argument, the tree is lost. With "listed" or "tracked" as third argument, prints "kept ADDRESS" or
-   "lost ADDRESS" for further chunks and blocks of malloc; "tracked" enables talloc's tracking of chunks without a parent. */
+   "lost ADDRESS" for further chunks and blocks of malloc; "tracked" enables talloc's tracking of chunks without a parent. With "freed" or
+   "stale", pools are freed while chunks in them are in use. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@ struct server { struct session **sessions; int count; };
 
 enum { HELD = 500, LOST = 100 };
 TALLOC_CTX *top;
-struct server *server; static void free_pools(void), free_parts(void);
+struct server *server;
 
 static struct session *session(void *context, int id) {
     struct session *made = talloc_zero(context, struct session);
@@ -72,18 +73,6 @@ static void __attribute__((noinline)) list_chunks(void) {
     }
 }
 
-int main(int argc, char **argv) {
-    if (argc > 3 && !strcmp(argv[3], "tracked")) talloc_enable_null_tracking();
-    grow(argc > 1 ? atoi(argv[1]) : HELD);
-    lose();
-    if (argc > 3 && !strcmp(argv[3], "freed")) free_pools(); else if (argc > 3 && !strcmp(argv[3], "stale")) free_parts(); else if (argc > 3) list_chunks();
-    else if (argc > 2) top = server = NULL;
-    sweep();
-    puts("ready");
-    fflush(stdout);
-    for (;;) pause();
-}
-
 /* These pools are freed, but the server still uses a chunk in each. */
 static void __attribute__((noinline)) free_pools(void) {
     for (int number = 0; number < 1000; number++) {
@@ -112,4 +101,18 @@ static void __attribute__((noinline)) free_parts(void) {
         talloc_free(pool);
         buffers[number] = malloc(6128);
     }
+}
+
+int main(int argc, char **argv) {
+    if (argc > 3 && !strcmp(argv[3], "tracked")) talloc_enable_null_tracking();
+    grow(argc > 1 ? atoi(argv[1]) : HELD);
+    lose();
+    if (argc > 3 && !strcmp(argv[3], "freed")) free_pools();
+    else if (argc > 3 && !strcmp(argv[3], "stale")) free_parts();
+    else if (argc > 3) list_chunks();
+    else if (argc > 2) top = server = NULL;
+    sweep();
+    puts("ready");
+    fflush(stdout);
+    for (;;) pause();
 }

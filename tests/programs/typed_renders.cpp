@@ -1,5 +1,5 @@
-// A program that prints the true type of each of its objects: renderers, of which only one is not leaked, and assets with a std::variant. An
-// array of such variants has the size of a renderer.
+// A program that prints the true type of each of its objects: renderers, of which only one is not leaked, and assets with a std::variant.
+// An array of such variants has the size of a renderer.
 //
 //   typed_renders RENDERERS SEED
 #include <cstdio>

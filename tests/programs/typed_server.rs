@@ -61,7 +61,8 @@ fn keep() {
 }
 #[cfg(not(once))]
 fn keep() {}
-static mut SERVER: *mut Server = std::ptr::null_mut(); static mut LINES: *const mpsc::Receiver<Box<Line>> = std::ptr::null();
+static mut SERVER: *mut Server = std::ptr::null_mut();
+static mut LINES: *const mpsc::Receiver<Box<Line>> = std::ptr::null();
 
 fn host(d: u64) -> Box<Host> { let alias = if d > 0 && roll(2) == 0 { Some(host(d - 1)) } else { None }; told(Host { name: text(), ports: (0..roll(4)).map(|x| x as u16).collect(), alias }, "Host") }
 fn part(d: u64) -> Box<Part> { let h = (0..roll(4)).map(|_| Header { key: if roll(2) == 0 { Cow::Borrowed("fixed") } else { Cow::Owned(text()) }, value: text() }).collect::<Vec<_>>(); let b = body(d); told(Part { name: if roll(2) == 0 { Some(text()) } else { None }, headers: h, body: b }, "Part") }
@@ -110,7 +111,8 @@ fn main() {
     unsafe { STATE = a.get(2).map_or(1, |x| x.parse().unwrap()); }
     unsafe { SERVER = Box::into_raw(Box::new(Server { requests: vec![], filters: vec![], tree: Tree::Leaf, gen: Gen { items: vec![], free: vec![] }, jobs: HashMap::default(), cache: Cache { map: HashMap::default(), order: LinkedList::new() }, graph: vec![], timers: BinaryHeap::new(), exprs: VecDeque::new(), json: BTreeMap::new() })); }
     let rx = fill(n);
-    let keep = Box::leak(Box::new(rx)); unsafe { LINES = keep; } // Types of the lines do not depend on the local variable alone.
+    let keep = Box::leak(Box::new(rx));
+    unsafe { LINES = keep; } // the types of the lines must not depend on the local variable alone
     clear();
     println!("ready"); std::io::stdout().flush().unwrap();
     loop { std::thread::sleep(std::time::Duration::from_secs(1)); unsafe { std::ptr::read_volatile(&keep) }; }
