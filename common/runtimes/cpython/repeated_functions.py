@@ -22,9 +22,9 @@ from findleaks.target.base import Target
 from findleaks.unwind.stacks import NamedFrame
 
 MANY = 5000
-"""Functions of one `def` or `lambda` that are reported, if they are at least a quarter of all
-functions. Large programs have tens of thousands of functions, but only few of one `def`, such as
-the wrappers that a decorator creates."""
+"""Fewest functions of one `def` or `lambda` that are reported. They must also be at least a quarter
+of all functions. Large programs have tens of thousands of functions, but only few of one `def`,
+such as the wrappers that a decorator creates."""
 _MOST = 500_000  # functions that are read; each takes 2 µs
 
 

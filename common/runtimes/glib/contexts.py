@@ -37,9 +37,9 @@ MOST_UNUSED = 1 << 14  # sources of a context whose callbacks are examined
 
 
 class MainContext(NamedTuple):
-    """A main context. `is_default`: a variable of GLib refers to it. `destroyed` are
-    sources that were destroyed and still have references. `unowned` are the words with which the
-    context refers to the destroyed sources: `ref_count` of a source does not include them."""
+    """A main context. `is_default`: a variable of GLib refers to it. `destroyed` are sources that
+    were destroyed and still have references. `unowned` are the words with which the context refers
+    to the destroyed sources: `ref_count` of a source does not include them."""
 
     address: int
     is_default: bool
@@ -134,7 +134,7 @@ class Contexts:
 
     @cached_property
     def all(self) -> Sequence[MainContext]:
-        """The contexts."""
+        """The contexts, also those without sources."""
         made = []
         for address, is_default in self._found[0].items():
             table = self._table(address)

@@ -144,8 +144,9 @@ class GLib(Runtime):
         return found, names, own
 
     def _instances(self, words: Sequence[int]) -> Iterator[tuple[int, int]]:
-        """Yield the index of each block in use with an instance or a variant, and its first word.
-        `words`: addresses of classes and of types of variants."""
+        """Yield the index of each block in use with an instance, a variant, an object of GStreamer
+        or a GMainLoop, and its first word. `words`: addresses of classes, of types of variants and
+        of GStreamer, and of main contexts."""
         blocks, form = self._directory.blocks, struct.Struct(self._memory.arch.word_format[0] + "QI4x")
         for start, end in self._directory.ranges() if words else ():
             for piece in self._target.pieces(start, end):
@@ -159,9 +160,9 @@ class GLib(Runtime):
                         yield index, word
 
     def _is_instance(self, word: int, offset: int, size: int, place: int, count: int) -> bool:
-        """Whether an instance, a variant or an object of GStreamer begins at `offset` of a block of
-        `size` bytes. `word`: the word there. `count`: the reference count of a GObject, which is 0
-        if it was freed."""
+        """Whether an instance, a variant, an object of GStreamer or a GMainLoop begins at `offset`
+        of a block of `size` bytes. `word`: the word there. `count`: the reference count of a
+        GObject, which is 0 if it was freed."""
         one = self._types.get(word)
         if one is not None:
             fits = offset == one.private and size >= one.private + one.size

@@ -302,19 +302,20 @@ def describe_holders(
         return "", 0
     deadlocked = [one for one in waits if one.cycle]
     example = next(iter(deadlocked), next((one for one in waits if one.holder is not None), waits[0]))
+    address = example.lock - _ONCE_MUTEX if example.is_once else example.lock
     names = sorted({one.name for one in waits if one.name})
     named = f" {shorten(names[0])}" if len(names) == 1 and names[0] != "sync.Once" else ""
-    one, several = ("sync.Once", "values of sync.Once") if all(one.is_once for one in waits) else ("lock", "locks")
+    singular, plural = ("sync.Once", "values of sync.Once") if all(one.is_once for one in waits) else ("lock", "locks")
     if len(locks) == 1:
-        where = "" if "0x" in named else f" at {example.lock - _ONCE_MUTEX * example.is_once:#x}"
-        text = f"They wait for the {one}{named}{where}."
+        where = "" if "0x" in named else f" at {address:#x}"
+        text = f"They wait for the {singular}{named}{where}."
     else:
-        text = f"They wait for {number(len(locks))} {several}{':' if named else ''}{named}."
+        text = f"They wait for {number(len(locks))} {plural}{':' if named else ''}{named}."
     if example.holder is None:
         if machine != X86_64.name and not example.is_once:
             text += f" findleaks does not read which goroutine holds a lock on {machine}, and finds no deadlocks there."
         return text, 0
-    which = f"the one at {example.lock - _ONCE_MUTEX * example.is_once:#x}" if len(locks) > 1 else "it"
+    which = f"the one at {address:#x}" if len(locks) > 1 else "it"
     done = f"called Do of {which}" if example.is_once else f"locked {which}"
     text += f" Goroutine {example.holder} {done} in {shorten(example.place)}, and is in "
     text += f"{_describe_place(every[example.holder])}."

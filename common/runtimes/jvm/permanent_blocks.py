@@ -23,14 +23,13 @@ from findleaks.engine.terms import NO_BLOCK
 from findleaks.runtimes.jvm.interned_strings import list_string_words
 from findleaks.runtimes.jvm.native_roots import list_data_ranges
 from findleaks.runtimes.jvm.oop_storages import list_storage_blocks
-from findleaks.runtimes.jvm.tables import Tables
+from findleaks.runtimes.jvm.tables import NMT_HEADERS, Tables
 from findleaks.runtimes.jvm.threads import list_event_blocks, list_thread_blocks
 from findleaks.target.base import Module
 from findleaks.target.interruptible import interruptible
 from findleaks.target.ranges import merge_to_most, nonzero_pieces
 
 _LINES = (64, 128)  # bytes to which arrays are aligned, by processor and version
-_HEADERS = (0, 16)  # bytes of NMT's header
 
 
 def list_permanent_blocks(tables: Tables, engine: Engine, directory: Directory, libjvm: Module) -> list[int]:
@@ -64,4 +63,4 @@ def _list_padded_arrays(blocks: Blocks, words: Iterable[int]) -> Iterator[int]:
 
 def _is_first_line(block: int, address: int) -> bool:
     """Return whether the array in a block begins at an address."""
-    return any(-(-(block + header) // line) * line == address for header in _HEADERS for line in _LINES)
+    return any(-(-(block + header) // line) * line == address for header in NMT_HEADERS for line in _LINES)

@@ -255,7 +255,7 @@ class Reachability:
         """Return the objects on a path from a root to a live object. A path from a certain root is
         preferred. If possible, the path begins at an object that the author of a program can
         identify; see NamedPaths. A path through a soft reference or a finalizer is returned only if
-        no other path from a certain root exists. To drop a soft reference, for example, does not
+        no other path from a certain root exists: dropping a soft reference, for example, does not
         free an object to which a variable also refers."""
         starts, avoided = self._certain_starts, self._weaker_classes
         path = self.graph.path(index, starts, avoided) or self.graph.path(index, starts) if starts else ()

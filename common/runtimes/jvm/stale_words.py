@@ -31,12 +31,11 @@ from findleaks.runtimes.jvm.chunk_pools import free_chunks
 from findleaks.runtimes.jvm.hash_tables import HashTables
 from findleaks.runtimes.jvm.native_roots import list_data_ranges
 from findleaks.runtimes.jvm.symbols import list_stale_ends
-from findleaks.runtimes.jvm.tables import Tables
+from findleaks.runtimes.jvm.tables import NMT_HEADERS, Tables
 from findleaks.target.base import Module, Range
 from findleaks.target.interruptible import interruptible
 from findleaks.target.ranges import merge_ranges, merge_to_most
 
-_STARTS = (0, 16)  # offsets to which the JVM refers: a block's start, or the end of NMT's header
 _FEW = 64  # chunks between two checks for Ctrl-C
 _LAUNCHER, _OPTIONS = "libjli.", "options"
 
@@ -80,7 +79,7 @@ def _select(places: Sequence[int], words: Sequence[int], blocks: Blocks, word: i
     the ascending indices of blocks."""
     indices = blocks.find_all(words)[0]
     for place, value, index, start in zip(places, words, indices, blocks.columns_of(indices).address):
-        if index != NO_BLOCK and value - start not in _STARTS:
+        if index != NO_BLOCK and value - start not in NMT_HEADERS:
             at = bisect_left(chunks, index)
             if at == len(chunks) or chunks[at] != index:
                 yield Range(place, place + word)

@@ -19,6 +19,7 @@ T = TypeVar("T")
 NMT_HEADER = 16
 """Bytes that Native Memory Tracking puts before the content of a block of malloc, if it is on
 (MallocHeader; see tracked_blocks.py)."""
+NMT_HEADERS = (0, NMT_HEADER)  # possible bytes before the content of a block
 
 
 class Tables(VMStructs):

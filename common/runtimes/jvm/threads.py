@@ -11,14 +11,13 @@ from itertools import chain
 from typing import Optional
 
 from findleaks.engine.contract import Blocks
-from findleaks.runtimes.jvm.tables import Tables
+from findleaks.runtimes.jvm.tables import NMT_HEADERS, Tables
 from findleaks.target.base import Range
 from findleaks.target.interruptible import interruptible
 
 MAX_THREADS = 1 << 16
 _MOST_BYTES = 1 << 14  # of a JavaThread; real ones have about 1,500
 _EVENT = 256  # bytes to which events of threads are aligned
-_HEADERS = (0, 16)  # bytes of NMT's header
 _LOOK = 1 << 10  # threads and events between two checks for Ctrl-C
 _WORDS = 24  # of a java.lang.Thread that are searched for the address of its JavaThread
 
@@ -67,7 +66,7 @@ def list_event_blocks(tables: Tables, blocks: Blocks, variables: Iterable[int]) 
     for words in interruptible(tables.target, lists, _LOOK):
         for word in {one for one in words if one and one % _EVENT == 0} - seen:
             event = blocks.lookup(word)
-            if event is not None and any((event[1] + header) // _EVENT * _EVENT + _EVENT == word for header in _HEADERS):
+            if event is not None and any((event[1] + header) // _EVENT * _EVENT + _EVENT == word for header in NMT_HEADERS):
                 events.append(word)
                 seen.add(word)
                 yield event[1]

@@ -5,7 +5,7 @@ the class is, in this order:
 
 - the field `__name` of the metatable, or a similar field of a library for classes;
 - the global variable, the module, or the field of a module that refers to it;
-- the name with which a C library has registered it (luaL_newmetatable);
+- the name with which a C library registered it (luaL_newmetatable);
 - the local variable that refers to it: `local Session = {}`. Functions use such a variable as an
   upvalue. The functions that are searched are those in the metatable, in its `__index`, in global
   variables and in modules, and those that run;
@@ -152,8 +152,8 @@ class ClassNames:
         return found
 
     def _read_public(self, state: State) -> None:
-        """Read the names of the tables that global variables, modules and fields of modules refer
-        to."""
+        """Read the names of the tables to which global variables, modules and fields of modules
+        refer, and of the metatables that C libraries registered."""
         if state.address not in self._public:
             names = self._public[state.address] = {value: name for name, value in self._objects.modules(state)}
             functions = self._functions[state.address] = {}

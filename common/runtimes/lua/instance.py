@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import islice
 from typing import Optional
 
 from findleaks.allocators.base import Problem
@@ -71,7 +72,7 @@ class Lua(Runtime):
     def _objects(self) -> Objects:
         found = self._read_objects()
         name_coroutines(self._memory, self._directory.blocks, found)
-        self.problems += [Problem(address, what) for address, what in found.problems[:8]]
+        self.problems += [Problem(address, what) for address, what in islice(dict.fromkeys(found.problems), 8)]
         return found
 
     def _read_objects(self) -> Objects:

@@ -119,8 +119,11 @@ class Objects:
         words = self._target.arch.words(records)
         indices, sizes = self._blocks.find_all(nodes)
         self._add_thread(state, state.thread)
-        last = [head for head in heads[len(layout.lists) - 1 : len(layout.lists)] if head]
-        self.roots += self._follow(last) if layout.has_fixed_list else select_fixed(nodes, words[1::9] if self._is_little else ())
+        if layout.has_fixed_list:
+            last = heads[len(layout.lists) - 1]
+            self.roots += self._follow([last] if last else [])
+        elif self._is_little:
+            self.roots += select_fixed(nodes, words[1::9])
         strings, found, patterns = self.totals[STRINGS], self.found, self.patterns
         for number, (address, index, size, head) in enumerate(zip(nodes, indices, sizes, words[1::9])):
             if number in missing or index == NO_BLOCK or found[index] != NO_ROOT:

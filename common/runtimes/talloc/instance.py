@@ -161,7 +161,7 @@ class Talloc(Runtime):
         end = self._directory.blocks.address(pool.block) + self._directory.blocks.size(pool.block)
         for _ in range(MOST_INSIDE):
             data = self._memory.read(at, form.size) if at + HEADER <= end else b""
-            flags, size = (form.unpack(data)[place] for place in (0, -1)) if data else (0, 0)
+            flags, *_, size = form.unpack(data) if data else (0, 0)
             if not flags & FREED:
                 return at if flags & IN_POOL else 0
             at += -(-(HEADER + size) // 16) * 16

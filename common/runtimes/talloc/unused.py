@@ -5,11 +5,12 @@
   chunk itself. Its parent is the context that the program passed. The list is bookkeeping: it does
   not make the context reachable.
 - talloc_enable_null_tracking lists all chunks without a parent as children of one chunk, so that
-  they can be reported. This list does not make them reachable either."""
+  they can be reported. This list does not make them reachable either.
+- If a pool was freed and has chunks in use, its header has stale addresses of other chunks."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
@@ -71,8 +72,9 @@ def _find_handles(memory: Memory, chunk: Chunk, chunks: Mapping[int, Chunk], par
     return found
 
 
-def exclude_words(blocks: Blocks, chunks: Sequence[Chunk], bookkeeping: Iterator[tuple[Chunk, Collection[int]]]) -> Optional[Exclusions]:
-    """Return the words of these chunks that are not references; see `add_masks`."""
+def exclude_words(blocks: Blocks, chunks: Sequence[Chunk], others: Iterable[tuple[Chunk, Collection[int]]]) -> Optional[Exclusions]:
+    """Return the words of these chunks that are not references; see `add_masks`. `others`: chunks,
+    each with the indices of such words before its end, counted from the header."""
     masks = dict[int, int]()
     for chunk in chunks:
         start, size = blocks.address(chunk.block), blocks.size(chunk.block)
@@ -80,7 +82,7 @@ def exclude_words(blocks: Blocks, chunks: Sequence[Chunk], bookkeeping: Iterator
         is_pool = chunk.address != start  # chunks inside it follow its header
         if not is_pool and used < min(size // 8, LAST_WORD):
             masks[chunk.block] = EVERY_WORD << used & EVERY_WORD
-    for chunk, words in bookkeeping:
+    for chunk, words in others:
         first = (chunk.address - blocks.address(chunk.block)) // 8
         mask = sum(1 << first + word for word in words)
         masks[chunk.block] = masks.get(chunk.block, 0) | mask

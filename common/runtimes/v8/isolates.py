@@ -20,7 +20,7 @@ class Isolate:
     """An isolate and its handles.
 
     `blocks` are the addresses of its blocks of handles in the order they were filled, `handles` is
-    the number of handles. `problem` describes damage of the blocks, "" if there is none;
+    the number of handles. `problem` describes damage to the blocks, "" if there is none;
     `blocks` ends before the damaged block."""
 
     address: int
