@@ -162,8 +162,10 @@ class ClassNames:
                 functions[value] = None
             # Lua's own tables in the registry have names that begin with "_".
             registry = next((value for _, value, _ in self._objects.registry(state)), 0)
-            for key, kind, value, _ in islice(self._objects.entries(state, registry), _MOST_METHODS):
-                if kind == TABLE and isinstance(key, str) and key[:1] not in ("", "_"):
+            # References of luaL_ref, which have numbers, may be many.
+            named = ((key, kind, value) for key, kind, value, _ in self._objects.entries(state, registry) if isinstance(key, str))
+            for key, kind, value in islice(named, _MOST_METHODS):
+                if kind == TABLE and key[:1] not in ("", "_"):
                     names.setdefault(value, key)
 
     def _read_locals(self, state: State) -> dict[int, str]:
