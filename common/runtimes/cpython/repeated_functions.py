@@ -19,6 +19,7 @@ from findleaks.runtimes.cpython.members import ObjectNames
 from findleaks.runtimes.cpython.types import Types
 from findleaks.runtimes.finding import Finding
 from findleaks.target.base import Target
+from findleaks.target.interruptible import interruptible
 from findleaks.unwind.stacks import NamedFrame
 
 MANY = 5000
@@ -26,6 +27,7 @@ MANY = 5000
 of all functions. Large programs have tens of thousands of functions, but only few of one `def`,
 such as the wrappers that a decorator creates."""
 _MOST = 500_000  # functions that are read; each takes 2 µs
+_LOOK = 1 << 12  # functions between two checks for the user's interrupt
 
 
 def find_repeated_functions(
@@ -44,7 +46,7 @@ def find_repeated_functions(
         return blocks.address(index) + known.offsets[tally.found[index]]
 
     every = list(islice((index for index, kind in enumerate(tally.found) if kind in wanted), _MOST))
-    codes = [names.code_of_function(object_in(index)) for index in every]
+    codes = [names.code_of_function(object_in(index)) for index in interruptible(target, every, _LOOK)]
     address, count = max(Counter(codes).items(), key=lambda one: one[1], default=(0, 0))
     code = frames.read_code(address) if count >= MANY and 4 * count >= len(every) else None
     if code is None:
