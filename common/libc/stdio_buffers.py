@@ -26,7 +26,7 @@ MOST_FILES = 1 << 16
 MOST_BYTES = 1 << 24  # of one buffer
 LONGEST = 160  # maximum number of bytes of a text that are returned
 _PARTS = bytes(range(0x80, 0xC0))  # bytes inside a character of UTF-8
-MOSTLY = 0.9  # data is text if at least this part of its characters is printable
+MOSTLY = 0.9  # data is text if at least this fraction of its characters is printable
 
 
 class UnwrittenText(NamedTuple):

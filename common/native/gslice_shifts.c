@@ -152,8 +152,8 @@ typedef struct {
     uint64_t count;
 } classes;
 
-/* Count evidence that the words of `data` at the places in a batch give. `address`: the address of
- * `data`. */
+/* Count for which shifts the words of `data` at the places in a batch are evidence. `address`: the
+ * address of `data`. */
 typedef void count_places(shifts *s, const classes *of, const uint8_t *data, uint64_t address, batch *c);
 
 static void count_pointers(shifts *s, const classes *of, const uint8_t *data, uint64_t address, batch *c) {

@@ -33,8 +33,8 @@ class Mapping(NamedTuple):
     """A candidate: the range [start, end), which the program can write to. `low`: the start of the
     guard below it, or `start` if it has no guard. An address in the guard belongs to the mapping,
     too. `is_part`: whether it is a part of a reservation to which no word refers. `is_owned`:
-    whether it is no candidate, but may be the first part of a reservation with the candidates above
-    it; see `_list_owned_ends`."""
+    it is not a candidate, but it and the candidates above it may be one reservation; see
+    `_list_owned_ends`."""
 
     low: int
     start: int

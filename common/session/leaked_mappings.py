@@ -148,8 +148,8 @@ class MappingSearch:
 
     def list_kept(self, is_live: Callable[[int], bool]) -> set[int]:
         """Return the numbers of the candidates to which a variable, a live block or a live
-        candidate refers, and not only a word on a stack or in a register. That word may be stale
-        without the code showing it."""
+        candidate refers. Words on stacks and in registers do not count: the code does not always
+        show that such a word is stale."""
         return self._kept | {number for number in self._blocks if self._has_live_block(number, is_live)}
 
     def _has_live_block(self, number: int, is_live: Callable[[int], bool]) -> bool:

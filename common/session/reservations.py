@@ -27,10 +27,11 @@ CLUSTERS = 4  # ranges of addresses that are searched for references to reservat
 # Words in these ranges that are examined; if there are more, all parts count as in use
 MOST_WORDS = 1 << 16
 PHASE = "looking for references to mappings"
-# If words refer to the starts of at least this part of adjacent mappings, the program created the
-# mappings one by one
+# The program created the mappings of a run one by one if words refer to the starts of at least this
+# fraction of them
 STARTED = 1 / 4
-GUARDS = 1 / 4  # inaccessible bytes for each accessible byte; guards of mappings have fewer
+# A run has fewer inaccessible bytes for each accessible byte if they are guards of its mappings
+GUARDS = 1 / 4
 
 
 def leave_out_parts(session: Session, found: Sequence[Mapping], edges: Collection[int]) -> list[Mapping]:

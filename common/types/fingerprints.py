@@ -282,8 +282,8 @@ class Fingerprints:
 
     @cached_property
     def _pointed(self) -> set[int]:
-        """The types that some pointer of the debug information refers to. Of Rust's pointers, only
-        Box counts: every type with methods has a reference, the type of `self`."""
+        """The types to which at least one pointer in the debug information refers. Of Rust's
+        pointers, only Box counts, because each type with methods has a reference, `self`."""
         table = self._layouts.table
         pointers = (number for number in range(len(table)) if table.kinds[number] == Kind.POINTER)
         names, text = table.names, table.text

@@ -145,7 +145,7 @@ def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "word", ["freed", "second", *(pytest.param(one, marks=pytest.mark.matrix) for one in ("index", "twice", "wild", "abort", "recovered"))]
 )
 def test_reports_of_sanitizers(word: str, sanitized: Path, tmp_path: Path) -> None:
-    """The outermost functions of a thread are AddressSanitizer's, too. Two processes run on after the first report."""
+    """The outermost functions of a thread are AddressSanitizer's, too. Two processes continue after the first report."""
     options = f"abort_on_error=1:disable_coredump=0:halt_on_error={int(word not in ('recovered', 'second'))}"
     command = ["env", f"ASAN_OPTIONS={options}", f"UBSAN_OPTIONS={options}", str(sanitized), word]
     core, printed = run_until_crash(command, tmp_path)

@@ -155,7 +155,7 @@ def test_a_deleted_object_is_named(program: Path, tmp_path: Path) -> None:
 
 
 def test_text_that_was_not_written(program: Path, tmp_path: Path) -> None:
-    """stdout is a file, so stdio collects what the program prints to it. The program also opened four other files, after stdout."""
+    """stdout is a file, so stdio collects what the program prints to it. The program also printed to four other files."""
     with open(tmp_path / "output", "w") as output:
         core, _ = run_until_crash(["sh", "-c", f"exec {program} printed >> {output.name}"], tmp_path / "run")
     assert not (tmp_path / "output").read_text()

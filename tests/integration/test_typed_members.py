@@ -72,8 +72,8 @@ def compare_with_vtables(core: Path) -> Counter[str]:
 
 
 def test_vtables_contradict_no_certain_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pointers do not contradict the vtables of objects. If vtables are not used, the types of objects follow from pointers alone: these
-    are not certain, because the declared class of a pointer may be a base class."""
+    """With vtables, the types of all objects are certain and right. Without vtables, types follow from pointers alone. Such a type is not
+    certain, because the declared class of a pointer may be a base class."""
     program = tmp_path / "game"
     subprocess.run(["g++", "-g", "-std=c++17", "-o", program, PROGRAMS / "typed_shapes.cpp"], check=True)
     with cores.Running([str(program), "100", "1"], tmp_path / "run") as running:

@@ -1,5 +1,6 @@
 // A program that prints the true type of each of its structs: conditions, each of which has a pointer to a condition or a number in a
-// union. In some conditions without a child, the union has the stale address of a step, whose content has the same form as a condition.
+// union. The union of some conditions without a child contains the stale address of a step. The members of a step look like those of a
+// condition.
 //
 //   typed_choices CONDITIONS SEED
 #include <stdint.h>

@@ -88,8 +88,8 @@ def test_each_kind_is_found() -> None:
 
 @pytest.mark.parametrize(("place", "is_found"), [(here(NODE) + 16, False), (here(NODE + 1) + 8, False), (here(NODE) + 8, True)])
 def test_nodes_of_trees(place: int, is_found: bool) -> None:
-    """A node of a tree looks like a queue, but its children do not look like the first and the last node of a queue. The caller
-    must examine children in another piece."""
+    """A node of a tree looks like a queue, but its children do not look like the first and the last node of a queue. Only children in the
+    same piece are examined; the caller examines the others."""
     memory, blocks = make_heap()
     memory[place - HEAP] = 1
     for cut, expected in ((0, is_found), (here(NODE) - HEAP, True)):

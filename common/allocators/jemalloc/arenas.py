@@ -248,9 +248,9 @@ def _score_agreement(memory: Memory, classes: Classes, counts: ExtentCounts, are
 
 
 def _fits_slabs(memory: Memory, guesses: BinGuesses, places: Iterable[tuple[int, int]], guess: BinGuess) -> bool:
-    """Return whether at least half of the bins that have slabs count the right number of them. If
-    few bins have slabs, zeros at a wrong offset agree with most of the others. `places`: the number
-    and the address of each arena."""
+    """Return whether the counters are right in at least half of the bins that have slabs. Bins
+    without slabs do not count, because zeros at a wrong offset look like their counters. `places`:
+    the number and the address of each arena."""
     classes, slabs, right = guesses.extents.classes, 0, 0
     for index, at in places:
         for szind, sums in enumerate(read_bin_counters(memory, classes, at + guess.offset, guess.bin) or ()):

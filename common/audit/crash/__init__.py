@@ -125,8 +125,8 @@ class Crash:
     stack_place: Optional[Place] = None
     equal: Optional[EqualWords] = None  # the word from which the pointer was probably loaded
     stream: Optional[ClosedStream] = None  # the address that was used as a stream, if it is not one
-    # The function of the program that `frame` called and that jumped to another one instead of
-    # calling it, so it has no frame; "" if there is none
+    # The function of the program that `frame` called. It has no frame, because it jumped to another
+    # function instead of calling it. "": there is no such function
     called: str = ""
 
 
@@ -205,9 +205,9 @@ def read_crash(session: Session) -> Optional[Crash]:
 
 
 def _name_without_frame(tracer: Tracer, frames: Sequence[NamedFrame], frame: Optional[NamedFrame]) -> str:
-    """Return the name of the function of the program that `frame` called, if it ended with a jump
-    to the function of the next inner frame, and so has no frame. Return "" if it has a frame, or if
-    it is unknown."""
+    """Return the name of the function that `frame` called, if this function has no frame because it
+    jumped to the function of the next inner frame instead of calling it. Return "" if it has a
+    frame, is not of the program, or is unknown."""
     level = next((at for at, one in enumerate(frames) if one is frame), 0)
     if not level or level >= len(tracer.frames) or tracer.target.arch.name != X86_64.name:
         return ""

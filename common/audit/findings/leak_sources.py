@@ -38,7 +38,7 @@ def list_source_remedies(facts: Mapping[str, object]) -> tuple[str, ...]:
     calls = facts.get("allocating_calls")
     if not isinstance(calls, dict):
         return ()
-    # Functions of C libraries are first, if there are any: see native_owners.py.
+    # If calls of a C library are among them, the first is one of these; see list_allocating_calls.
     if (calls["type"] or calls["has_parts"]) and not _FREED.match(calls["calls"][0]):
         return ("call the function of the library that deletes such an object, for example in a method Close",)
     return ("free each of these blocks with C.free, for example with defer",)

@@ -107,7 +107,7 @@ def find_tagged_sizes(memory: Memory, engine: Engine, blocks: Blocks, instances:
 def find_record_words(
     memory: Memory, engine: Engine, blocks: Blocks, instances: Sequence[int], library: Module, quark: Callable[[int], str]
 ) -> Iterator[Range]:
-    """Yield words in the data of instances that do not count as references:
+    """Yield words that do not count as references. They are in the data of instances:
 
     - the first word of a record, if it refers to the instance;
     - the words after a record in its block, which may be stale;

@@ -203,8 +203,8 @@ class InternalObjects:
     def stacks(self) -> Iterator[tuple[int, Range, Sequence[Range]]]:
         """Yield the innermost frame of each fiber, with the page of its stack, and the words that
         contain the end of this page. A page begins with its top, its end and the address of the
-        previous page. In the newest page, the stored top is out of date. A suspended fiber has the
-        end also on its native stack. Another block may begin there."""
+        previous page. In the newest page, the stored top is out of date. The native stack of a
+        suspended fiber also contains the end. Another block may begin at this address."""
         for address, _ in self._each(FIBER):
             words = self._memory.words(address + END_OF_OBJECT, FIBER_WORDS) or ()
             for word in words:
