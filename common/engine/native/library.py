@@ -97,8 +97,10 @@ def library(path: str = "", word: int = 8, byteorder: str = "little") -> CLibrar
     StaleLibrary if it was built from other sources."""
     path = library_name(word, byteorder, path or os.path.join(HERE, LIBRARY))
     try:
-        loaded = CLibrary(path)
-        if read_checksum() in (None, loaded.fl_sources()) and loaded.fl_target() == word | (byteorder == "big") << 8:
+        loaded, wanted = CLibrary(path), read_checksum()
+        for name in SIGNATURES if wanted is None else ():
+            getattr(loaded, name)
+        if wanted in (None, loaded.fl_sources()) and loaded.fl_target() == word | (byteorder == "big") << 8:
             return loaded
     except AttributeError:  # the library has other functions
         pass
