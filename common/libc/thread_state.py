@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from findleaks.errors import UnreadableMemory
 from findleaks.target.arch import AARCH64, ARM, I386, PPC64LE, RISCV64, X86_64
 from findleaks.target.base import Target, Thread
+from findleaks.target.ranges import region_at
 
 _LONGEST = 4  # the longest instruction of a system call in bytes
 
@@ -38,7 +39,7 @@ def waits_in_kernel(target: Target, pc: int) -> bool:
 def threads_running_in(target: Target, address: int) -> list[Thread]:
     """Return the threads that run code of the file at this address. Data that such a thread is
     changing may be inconsistent."""
-    module = next((one for one in target.modules() if one.start <= address < one.end), None)
+    module = region_at(target.modules(), address)
     if module is None:
         return []
     return [thread for thread in target.threads() if module.start <= thread.pc < module.end and not waits_in_kernel(target, thread.pc)]

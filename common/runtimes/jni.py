@@ -13,7 +13,7 @@ from typing import Optional
 
 from findleaks.errors import Interrupted
 from findleaks.target.base import Piece, Range, Target
-from findleaks.target.ranges import nonzero_pieces
+from findleaks.target.ranges import nonzero_pieces, region_at
 
 PREFIX = "jni_"
 EXPORTED = "JNI_GetCreatedJavaVMs"  # exported by every libjvm
@@ -74,7 +74,7 @@ def functions(target: Target) -> Mapping[str, int]:
     """Return addresses by name ("jni_NewLocalRef"); {} without a JVM or such a table. Raises
     Interrupted."""
     symbol = target.symbol(EXPORTED)
-    module = next((one for one in target.modules() if symbol is not None and one.start <= symbol.address < one.end), None)
+    module = region_at(target.modules(), symbol.address) if symbol is not None else None
     if module is None:
         return {}
     code = [Range(one.start, one.end) for one in target.regions() if one.executable and module.start <= one.start < module.end]

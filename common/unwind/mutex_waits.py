@@ -131,7 +131,7 @@ def _is_libc(target: Target, pc: int, is_alive: bool) -> bool:
         return False
     if is_alive or (symbol is not None and "lll_lock_wait" in symbol.name):
         return True
-    module = next((one for one in target.modules() if one.start <= pc < one.end), None)
+    module = region_at(target.modules(), pc)
     return module is not None and _LIBC.match(module.path.rpartition("/")[2]) is not None
 
 

@@ -216,7 +216,7 @@ def _name_without_frame(tracer: Tracer, frames: Sequence[NamedFrame], frame: Opt
     except CapstoneMissing:
         return ""
     symbol = tracer.target.symbolize(called) if called and tracer.reader.entry(tracer.frames[level - 1].call) != called else None
-    module = next((one for one in tracer.target.modules() if one.start <= called < one.end), None)
+    module = region_at(tracer.target.modules(), called)
     if symbol is None or symbol.address != called or module is None or _is_standard(symbol.name):
         return ""
     named = NamedFrame(0, symbol.name, 0, module.path.rpartition("/")[2])

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from findleaks.audit.crash.imported_calls import name_called_import
 from findleaks.audit.crash.value_origin import Tracer
 from findleaks.disasm.capstone_loader import CapstoneMissing
 from findleaks.target.arch import X86_64
-from findleaks.target.imports import name_import
 from findleaks.unwind.stacks import NamedFrame
 
 OVERFLOW = "*** buffer overflow detected ***"  # the start of glibc's message
@@ -36,11 +36,9 @@ def find_failed_check(tracer: Tracer, frames: Sequence[NamedFrame]) -> str:
     if not level or level >= len(tracer.frames) or tracer.target.arch.name != X86_64.name:
         return ""
     try:
-        slot = tracer.called_slot(level)
+        return _name_checked(name_called_import(tracer, level))
     except CapstoneMissing:
         return ""
-    module = next((one for one in tracer.target.modules() if slot and one.start <= slot < one.end), None)
-    return _name_checked(name_import(tracer.target, module, slot)) if module is not None else ""
 
 
 def describe_check(function: str) -> str:
