@@ -30,7 +30,7 @@ SCRIPT = """
 const [own, other] = process.argv.slice(1).map(require), held = []
 for (const kind of ["task", "function", "reference", "buffer"]) {
   for (let at = 0; at < COUNT; at++) {
-    if (at % 250 === 0) other.stale()
+    if (at % 50 === 0) other.stale()
     held.push(own[kind]())
   }
 }

@@ -46,10 +46,12 @@ def test_views_of_unknown_buffers(place: int, found: tuple[int, int, int], monke
     assert views.measure_views(graph) == found
 
 
+ADDONS = [Module(f"/app/{name}.node", start, start, start + 0x1000) for name, start in (("a", 0x5000), ("b", 0x7000))]
+
+
 def test_stale_words_name_no_addon() -> None:
     """A function's block has the address of a block with an address in the addon. Stale words in most blocks refer to another addon. In
     a few blocks of another function, only such words refer to an addon."""
-    modules = [Module(f"/app/{name}.node", start, start, start + 0x1000) for name, start in (("a", 0x5000), ("b", 0x7000))]
     blocks, memory = dict[int, tuple[int, int, int, State]](), dict[int, bytes]()
 
     def make_block(*words: int) -> int:
@@ -61,7 +63,7 @@ def test_stale_words_name_no_addon() -> None:
     own = [(0x1000, make_block(0, make_block(1, 0x5800), 0x7800 if number % 8 else 0)) for number in range(64)]
     others = [(0x2000, make_block(0, 0, 0x7800 if number < 6 else 0)) for number in range(64)]
     directory: Any = SimpleNamespace(blocks=SimpleNamespace(lookup=blocks.get))
-    files = addon_files.AddonFiles(FakeTarget(memory, modules=modules), directory)
+    files = addon_files.AddonFiles(FakeTarget(memory, modules=ADDONS), directory)
     assert files.find_releasing(own + others + [(0x3000, 0x5800)]) == ["/app/a.node"] * 64 + [""] * 64 + ["/app/a.node"]
 
 
@@ -77,3 +79,13 @@ def test_stale_words_of_objects_name_no_addon(monkeypatch: pytest.MonkeyPatch) -
     without = [(0x2000, 0xB if number == 7 else 1) for number in range(60)]  # a class whose objects have no napi_env
     files.learn(without)
     assert {files.find(one) for one in without} == {""}
+
+
+def test_the_same_stale_word_in_all_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last word of the objects is a function of their addon."""
+    directory: Any = SimpleNamespace(blocks=SimpleNamespace(lookup=lambda address: None))
+    files = addon_files.AddonFiles(FakeTarget({}, modules=ADDONS), directory)
+    monkeypatch.setattr(files, "_file", {0xA: "/app/a.node", 0xB: "/app/b.node"}.get)
+    objects = [(0x1000, 0xB, 0xA, 0xB, 0x5800)] * 60
+    files.learn(objects)
+    assert {files.find(one) for one in objects} == {"/app/a.node"}

@@ -75,14 +75,23 @@ class AddonFiles:
 
     def learn(self, objects: Sequence[Sequence[int]]) -> None:
         """Find out at which offset objects have their napi_env. `objects`: the words of objects of
-        any classes (see `take_sample`). Objects of a class have the same first word."""
+        any classes (see `take_sample`). Objects of a class have the same first word.
+
+        The offset is that at which most objects have one. All objects may have a stale one at
+        another offset. Then functions of the same addon, to which other words of the object refer,
+        show the right offset."""
         by_class: dict[int, list[Sequence[int]]] = {}
         for words in objects:
             by_class.setdefault(words[0] if words else 0, []).append(words)
         for first, its in by_class.items():
-            counts = Counter(at for words in its for at, word in enumerate(words) if self._file(word))
-            at, count = min(counts.items(), key=lambda one: (-one[1], one[0]), default=(0, 0))
-            self._offsets[first] = at if 2 * count > len(its) else -1
+            counts, agreeing = Counter[int](), Counter[int]()
+            for words in its:
+                modules = {self._module_of(word) for word in words}
+                found = [(at, file) for at, word in enumerate(words) if (file := self._file(word))]
+                counts.update(at for at, _ in found)
+                agreeing.update(at for at, file in found if file in modules)
+            at = max(counts, key=lambda one: (counts[one], agreeing[one], -one), default=0)
+            self._offsets[first] = at if 2 * counts[at] > len(its) else -1
 
     def find(self, words: Sequence[int]) -> str:
         """Return the file of the addon to whose napi_env one of the words of an object refers; if
