@@ -16,6 +16,7 @@ from findleaks.allocators.in_flight import ThreadInside, find_changing_thread
 from findleaks.allocators.mapped import NO_MAPPINGS, MappingBlocks
 from findleaks.allocators.nesting import Slabs, Walk, nest_heaps
 from findleaks.engine.contract import Blocks, Engine
+from findleaks.engine.shared import LARGEST_GRANULE
 from findleaks.engine.terms import State, Totals
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import intersection, merge_ranges
@@ -204,7 +205,7 @@ def build_directory(target: Target, engine: Engine, mapped: Sequence[Range] = ()
     for allocator in inner:
         allocators.append(allocator)
         heaps += [(heap, allocator) for heap in allocator.heaps()]
-    mappings = MappingBlocks(mapped, target.arch.page)
+    mappings = MappingBlocks(mapped, min(target.arch.page, LARGEST_GRANULE))  # pages may have 64 KiB
     heaps += [(heap, mappings) for heap in mappings.heaps()]
     granule = min((allocator.granule for allocator in allocators), default=2 * target.arch.word)
     problems: list[Problem] = []

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
+from findleaks.engine.shared import LARGEST_GRANULE
 from findleaks.engine.terms import Kind, State
 from findleaks.formatting import number, size
 from findleaks.graph.roots import register_words
@@ -147,7 +148,7 @@ def _select_referred(session: Session, ranges: Sequence[Uncertain], parts: Seque
     for one in ranges:  # Ranges in a damaged file may overlap, or may not consist of whole pages.
         if not (one.start | one.end) % page and (not whole or one.start >= whole[-1].end):
             whole.append(one)
-    blocks = session.engine.blocks(session.target.arch, page)
+    blocks = session.engine.blocks(session.target.arch, min(page, LARGEST_GRANULE))
     blocks.append([one.start for one in whole], [one.end - one.start for one in whole], [State.IN_USE] * len(whole))
     blocks.seal()
     registers = _register_words(session, [Range(one.start, one.end) for one in whole])

@@ -44,10 +44,13 @@ def list_problem(code: int, node: int, count: int) -> str:
     return why[code] if code else ""
 
 
+LARGEST_GRANULE = 4096  # of blocks, in bytes
+
+
 def check_granule(granule: int) -> None:
-    """Raise ValueError unless the granule is a power of two, at least 4."""
-    if granule < 4 or granule & (granule - 1) or granule > 4096:
-        raise ValueError(f"granule {granule}: not a power of two between 4 and 4096")
+    """Raise ValueError unless the granule is a power of two, from 4 to LARGEST_GRANULE."""
+    if granule < 4 or granule & (granule - 1) or granule > LARGEST_GRANULE:
+        raise ValueError(f"granule {granule}: not a power of two between 4 and {LARGEST_GRANULE}")
 
 
 def clip(first: int, last: int | None, count: int) -> tuple[int, int]:
