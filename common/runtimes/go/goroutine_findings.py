@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Optional
 
-from findleaks.engine.terms import Totals
 from findleaks.formatting import format_amount, format_count, number, shorten, size, some
 from findleaks.runtimes.base import UserThread
 from findleaks.runtimes.finding import Finding
@@ -248,60 +247,86 @@ def describe_goroutines(
     unknown. `channel`: the type of the channel from which the goroutines receive, TIMED, SEMAPHORE,
     FULL, or "".
     `locks`: the result of deadlocks.describe_holders."""
-    count, frame, creator = len(group.threads), find_own_frame(group.frames), group.first.creator
-    function, reason = _function(group), group.first.reason
+    count, reason, awaited = len(group.threads), group.first.reason, _find_reason(group)
     forever = sum(one.number in blocked for one in group.threads) if blocked is not None else None
-    known = _FUNCTIONS.get((function, reason)) or _find_advice(group, _WAITING) or _find_waiter(group)
-    awaited = _find_reason(group)
+    known = _FUNCTIONS.get((_function(group), reason)) or _find_advice(group, _WAITING) or _find_waiter(group)
     known = known or _CHANNELS.get(channel) or _REASONS.get(awaited)
     advice = known or _find_advice(group, _CALLERS) or _ADVICE
-    place = f" ({shorten(frame.place())})" if frame is not None and frame.line else ""
-    state = "are blocked for good" if forever == count else "wait"
-    state = ("are deadlocked" if count > 1 else "is deadlocked") if locks[1] == count else state
-    shown = awaited if awaited == ONCE else reason or "unknown"
-    title = f"{format_count(count, 'goroutine')} {state} in {shorten(function)}{place}: {shorten(shown)}."
-    held = retained.totals if retained is not None else Totals(0, 0)
-    resident = retained.resident if retained is not None else None
     sentences = [advice.cause] if advice.cause else []
     if forever and not locks[1] and (not advice.cause or channel in _CHANNELS):
-        who = "They" if forever == count else f"{number(forever)} of them"
-        what = _OBJECTS.get(awaited, "channels")
-        why = f"nothing else can reach the {what} for which they wait"
-        if reason == "select":
-            why = "the channels for which they wait are nil, or nothing else can reach them"
-        sentences.append(f"{who} can never continue: {why}.")
+        sentences.append(_explain_blocked(forever, count, reason, awaited))
     sentences += [locks[0]] if locks[0] else []
+    sentences += _describe_memory(group, threads, retained)
+    cause = " ".join(sentences)
+    for plural, singular in _SINGULAR.items() if len(threads) == 1 else ():
+        cause = cause.replace(plural, singular)
+    stacks, held = _stack_bytes(threads), retained.totals if retained is not None else None
+    facts = {
+        **_place_facts(group),
+        "blocked_for_good": forever,
+        "deadlocked": locks[1],
+        "stack_bytes": stacks,
+        "retained_objects": held.blocks if held is not None else None,
+        "retained_bytes": held.bytes if held is not None else None,
+    }
+    present = stacks + retained.resident if retained is not None and retained.resident is not None else None
+    remedies = ((ONCE_REMEDY if awaited == ONCE else REMEDY) if locks[1] else advice.remedy,)
+    title, commands = _title(group, awaited, forever, locks[1]), ("stacks", "runtime --only go")
+    total = stacks + (held.bytes if held is not None else 0)
+    return Finding("goroutines", total, title, cause, remedies, commands, facts, present, is_idle=advice.is_idle)
+
+
+def _title(group: UserThreadGroup, awaited: str, forever: Optional[int], deadlocked: int) -> str:
+    count, frame = len(group.threads), find_own_frame(group.frames)
+    place = f" ({shorten(frame.place())})" if frame is not None and frame.line else ""
+    state = "are blocked for good" if forever == count else "wait"
+    state = ("are deadlocked" if count > 1 else "is deadlocked") if deadlocked == count else state
+    shown = awaited if awaited == ONCE else group.first.reason or "unknown"
+    return f"{format_count(count, 'goroutine')} {state} in {shorten(_function(group))}{place}: {shorten(shown)}."
+
+
+def _explain_blocked(forever: int, count: int, reason: str, awaited: str) -> str:
+    """Return the sentence that says why `forever` of `count` goroutines can never continue."""
+    who = "They" if forever == count else f"{number(forever)} of them"
+    what = _OBJECTS.get(awaited, "channels")
+    why = f"nothing else can reach the {what} for which they wait"
+    if reason == "select":
+        why = "the channels for which they wait are nil, or nothing else can reach them"
+    return f"{who} can never continue: {why}."
+
+
+def _describe_memory(group: UserThreadGroup, threads: Sequence[UserThread], retained: Optional[Retained]) -> list[str]:
+    """Return sentences: who created the goroutines, what they take and retain, how long they wait."""
+    sentences, creator, others = [], group.first.creator, len(threads) - len(group.threads)
     if creator is not None:
         sentences.append(f"They were created by {shorten(creator.short_name())} at {shorten(creator.place())}.")
-    others, stacks = len(threads) - count, sum(one.stack.end - one.stack.start for one in threads)
     whose = f"With {number(others)} goroutines that belong to them, their" if others else "Their"
-    sentences.append(f"{whose} stacks take {size(stacks)}.")
-    if retained is not None and held.bytes:
+    sentences.append(f"{whose} stacks take {size(_stack_bytes(threads))}.")
+    if retained is not None and retained.totals.bytes:
+        held = retained.totals
         types = [f"{number(one.blocks)} {shorten(name)} ({size(one.bytes)})" for name, one in retained.types[:_MOST_TYPES]]
-        amount = f"{format_amount(held.bytes, resident)} in {format_count(held.blocks, 'object')}"
+        amount = f"{format_amount(held.bytes, retained.resident)} in {format_count(held.blocks, 'object')}"
         sentences.append(f"Only they refer to {amount}: {some(types, _MOST_TYPES)}.")
     minutes = (group.waiting or 0) // 60_000_000_000
     if minutes:
         sentences.append(f"The longest wait is {number(minutes)} min.")
-    facts: dict[str, object] = {
-        "goroutines": count,
-        "blocked_for_good": forever,
-        "deadlocked": locks[1],
+    return sentences
+
+
+def _stack_bytes(threads: Sequence[UserThread]) -> int:
+    return sum(one.stack.end - one.stack.start for one in threads)
+
+
+def _place_facts(group: UserThreadGroup) -> dict[str, object]:
+    """Return the facts of a finding about where the goroutines wait, and who created them."""
+    frame, creator = find_own_frame(group.frames), group.first.creator
+    return {
+        "goroutines": len(group.threads),
         "function": frame.function if frame is not None else None,
         "file": (frame.file or None) if frame is not None else None,
         "line": (frame.line or None) if frame is not None else None,
-        "reason": reason or None,
+        "reason": group.first.reason or None,
         "creator": creator.function if creator is not None else None,
         "creator_file": creator.file if creator is not None else None,
         "creator_line": creator.line if creator is not None else None,
-        "stack_bytes": stacks,
-        "retained_objects": held.blocks if retained is not None else None,
-        "retained_bytes": held.bytes if retained is not None else None,
     }
-    cause = " ".join(sentences)
-    for plural, singular in _SINGULAR.items() if len(threads) == 1 else ():
-        cause = cause.replace(plural, singular)
-    commands = ("stacks", "runtime --only go")
-    present = stacks + resident if resident is not None else None
-    remedies = ((ONCE_REMEDY if awaited == ONCE else REMEDY) if locks[1] else advice.remedy,)
-    return Finding("goroutines", stacks + held.bytes, title, cause, remedies, commands, facts, present, is_idle=advice.is_idle)
