@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import frame_stops
@@ -22,15 +23,19 @@ UNCHOSEN = [pytest.param(version, 200, marks=pytest.mark.matrix) for version in 
 
 @pytest.mark.parametrize(("version", "stops"), [(rubies.SYSTEM, 4), *UNCHOSEN])
 def test_frames_are_those_of_the_interpreter(version: str, stops: int, tmp_path: Path) -> None:
-    with frame_stops.busy_ruby(version, tmp_path) as program:
-        for _ in range(stops):
-            time.sleep(0.01)
-            program.stop()
-            stack = program.stacks()[program.pid]
-            program.resume(program.pid)
-            printed = frame_stops.ruby_frames(program.read_until("end\n"))
-            read = [(one.file, one.line or 0, one.function or "") for one in frame_stops.select_managed(stack) if one.file]
-            assert list(map(frame_stops.as_profile, read)) == list(map(frame_stops.as_profile, printed)), stack
+    compared = 0
+    for _ in range(5):
+        with suppress(frame_stops.HandlerCrashed), frame_stops.busy_ruby(version, tmp_path) as program:
+            while compared < stops:
+                time.sleep(0.01)
+                program.stop()
+                stack = program.stacks()[program.pid]
+                program.resume(program.pid)
+                printed = frame_stops.ruby_frames(program.read_until("end\n"))
+                read = [(one.file, one.line or 0, one.function or "") for one in frame_stops.select_managed(stack) if one.file]
+                assert list(map(frame_stops.as_profile, read)) == list(map(frame_stops.as_profile, printed)), stack
+                compared += 1
+    assert compared == stops
 
 
 @pytest.mark.parametrize(("version", "stops"), [(rubies.SYSTEM, 8), *LONG])

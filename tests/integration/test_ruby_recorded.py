@@ -41,13 +41,11 @@ def as_caller(frames: Frames, version: str) -> Frames:
     return tuple(frame_stops.listed_by_caller(frames, version == "3.4"))[1:]
 
 
-def parse_stacks(printed: str, version: str) -> Counter[Frames]:
-    """Return the frames that the program prints. Since 3.4, `caller` gives evaluated text the name of the method that contains it."""
+def parse_stacks(printed: str) -> Counter[Frames]:
+    """Return the frames that the program prints."""
     found: Counter[Frames] = Counter()
     for frames, count in native_calls.parse_listed(printed).items():
-        plain = frame_stops.without_classes(frames)
-        is_new = version == "3.4"
-        found[tuple(("<compiled>" if is_new and file == "evaluated.rb" else label, file, line) for label, file, line in plain)] += count
+        found[tuple(frame_stops.without_classes(frames))] += count
     return found
 
 
@@ -59,7 +57,7 @@ def test_frames_of_recorded_calls(version: str, way: str, tmp_path: Path) -> Non
     for frames, count in native_calls.count_recorded(found, KIND).items():
         assert frames[0] == ("call", "", 0)
         recorded[as_caller(frames, version)] += count
-    assert recorded == parse_stacks(found.printed, version)
+    assert recorded == parse_stacks(found.printed)
     assert recorded.total() == ROUNDS * (CALLS + CHANGING)
     assert native_calls.check_callbacks(found, KIND, ["call"]) >= 3
 
@@ -71,5 +69,5 @@ def test_sequences_that_are_freed(version: str, tmp_path: Path) -> None:
     with calling(version, tmp_path, 3000) as program:
         found = native_calls.record(program, "track", ROUNDS, 0, SIZES)
     recorded = {as_caller(frames, version) for frames in native_calls.count_recorded(found, KIND) if frames}
-    assert recorded <= set(parse_stacks(found.printed, version))
+    assert recorded <= set(parse_stacks(found.printed))
     assert native_calls.check_sizes(found, KIND) > 100

@@ -53,7 +53,8 @@ Labelled = Sequence[tuple[str, str, int]]
 
 
 class HandlerCrashed(Exception):
-    """A fault ended the program. `faulthandler` of 3.11 and 3.12 crashes at instructions before which a frame's address is not stored."""
+    """The program's own signal handler ended it. `faulthandler` of CPython 3.11 and 3.12 crashes at instructions before which a frame's
+    address is not stored, and so does Ruby's rb_profile_frames ("[BUG] frame2iseq: unreachable")."""
 
 
 class Busy:
@@ -79,7 +80,7 @@ class Busy:
             if re.search(f"(?:{pattern})\\Z", text):
                 self._at += len(text.encode())
                 return text
-            if self._process.poll() == -signal.SIGSEGV:
+            if self._process.poll() in (-signal.SIGSEGV, -signal.SIGABRT):
                 raise HandlerCrashed(text)
             assert self._process.returncode is None, text
             assert time.monotonic() < limit, text
