@@ -33,7 +33,7 @@ HOLDERS = {
     "Captured": ("$handler's captured variable inside (Ruby variable)", "[0]"),
     "Captured_outside": ("$handler's captured variable outside (Ruby variable)", ""),
     "Of_block": ("Session#remember's captured variable remembered (Ruby variable)", "[0]"),
-    "Of_singleton": ("singleton method keep's captured variable of_one (Ruby variable)", ""),
+    "Of_singleton": ("singleton method keep's captured variable of_one", ""),
     "Queued": ("JOBS's elements (Ruby variable)", "[7]"),
     "Limited": ("$limited's elements (Ruby variable)", "[0]"),
     "Closure": ("App.@@hooks (Ruby variable)", None),

@@ -24,6 +24,8 @@ HOLDERS = {
     r"\$bindings": "bindings",
     r"\$outputs": "StringIO",
     r"captured variables of methods of Router": "methods with blocks",
+    r"\$handlers": "handlers that call singleton methods",
+    r"captured variables of singleton methods size": "singleton methods",
     r"block of trap USR2": "trap",
     r"instance variables @note of objects of String": "String variables",
     r"local variable kept of the main program": "main",
@@ -44,6 +46,7 @@ def test_holders_of_texts(version: str, tmp_path: Path) -> None:
         assert len(found) == 1, (kind, [one["name"] for one in roots][:20])
         assert COUNT * BYTES < found[0]["retained_bytes"] < COUNT * (BYTES + 600), (kind, found[0]["retained_bytes"])
         assert found[0]["retained_blocks"] >= COUNT
+    assert not any("singleton methods call" in one["name"] for one in roots)
 
 
 SHORT = """

@@ -3,7 +3,8 @@
 require "stringio"
 
 COUNT, BYTES, THREADS = 3000, 2000, 8
-$procs, $methods, $bindings, $outputs, $noted = [], [], [], [], []
+$procs, $methods, $bindings, $outputs, $noted, $single = [], [], [], [], [], []
+$handlers = {}
 
 class Router; end
 
@@ -48,6 +49,19 @@ def annotate(text)
   $noted << noted
 end
 
+# The blocks that sessions register and the singleton methods of the sessions capture the same text.
+def register(number, text)
+  session = Object.new
+  session.define_singleton_method(:call) { text.size }
+  ($handlers["event #{number % 20}"] ||= []) << -> { session.call }
+end
+
+def single(text)
+  object = Object.new
+  object.define_singleton_method(:size) { text.size }
+  $single << object
+end
+
 def in_thread
   waiting = texts("thread"); Thread.stop
   waiting.size
@@ -65,6 +79,8 @@ texts("route").each_with_index { |text, number| route(number, text) }
 texts("binding").each { |text| keep_binding(text) }
 texts("output").each { |text| output(text) }
 texts("noted").each { |text| annotate(text) }
+texts("session").each_with_index { |text, number| register(number, text) }
+texts("single").each { |text| single(text) }
 trap_with(texts("trap"))
 buffer_in_threads(texts("buffer"))
 Thread.new { in_thread }

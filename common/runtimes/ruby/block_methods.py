@@ -1,4 +1,5 @@
-"""Find methods that were defined with a block (define_method), and their Procs.
+"""Find methods that were defined with a block (define_method), their Procs, and the variables that
+these captured.
 
 Sources: method.h (rb_callable_method_entry_t: {flags, class, definition, called ID, owner};
 rb_method_definition_t: {type in 4 bits, …; Proc; …; original ID}) and internal/class.h (struct
@@ -6,15 +7,19 @@ RClass; in 2.7.4: internal.h) of Ruby 2.7.4, 3.1.2, 3.3.8 and 3.4.1."""
 
 from __future__ import annotations
 
+import sys
 from array import array
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from findleaks.allocators.bulk import read_records
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
-from findleaks.runtimes.ruby.symbols import serial_number
+from findleaks.runtimes.ruby.closures import Closures
+from findleaks.runtimes.ruby.symbols import Symbols, serial_number
 from findleaks.runtimes.ruby.tables import Tables
+from findleaks.runtimes.ruby.values import Values
 from findleaks.target.interruptible import interruptible
 
 _WORDS = 5  # number of words that are read of a method entry, or of a definition
@@ -22,6 +27,7 @@ _TYPE, _WITH_BLOCK = 0xF, 4  # mask of the type of a definition; VM_METHOD_TYPE_
 _EXTENSION = 24  # offset in a class of the pointer to its extension, up to Ruby 3.1
 _TABLES = 8  # first words of a class or its extension; one points to the table of methods
 _LOOK = 4096  # entries between two checks for the user's interrupt
+MANY = 64  # if at least this many methods are of one group, their variables are not distinguished
 
 
 class BlockMethod(NamedTuple):
@@ -48,6 +54,42 @@ def find_block_methods(memory: Memory, engine: Engine, tables: Tables, entries: 
             listed[owner] = set(_entries_of(memory, tables, owner))
         if entry in listed[owner]:
             yield BlockMethod(owner, serial_number(called), procs[definition])
+
+
+class BlockVariables:
+    """The variables that Procs of methods captured. `singular`: objects that have singleton
+    methods."""
+
+    def __init__(
+        self, memory: Memory, methods: Iterable[BlockMethod], singular: Iterable[int], symbols: Symbols, values: Values, closures: Closures
+    ) -> None:
+        self._memory, self._methods = memory, list(methods)
+        self._symbols, self._values, self._closures = symbols, values, closures
+        self._singletons = {memory.word(value + 8) or 0 for value in singular}  # classes
+
+    def find(self, of_objects: bool, least: int = sys.maxsize) -> Iterator[tuple[str, int, int, bool]]:
+        """Yield the name of each variable, the address of the reference, the value, and whether at
+        least `least` methods have the same description. If MANY methods have, their variables have
+        one name. `of_objects`: whether to yield the variables of singleton methods of objects that
+        are not classes or modules, or those of all other methods."""
+        methods = (one for one in self._methods if (one.owner in self._singletons) is of_objects)
+        found = [(one.proc, *self._describe(one)) for one in methods]
+        counts = Counter(group for _, _, group in found)
+        for proc, method, group in found:
+            joint = f"captured variables of {group}" if counts[group] >= MANY else ""
+            for name, address, value in self._closures.variables(proc) if method else ():
+                yield joint or f"{method}'s captured variable {name}", address, value, counts[group] >= least
+
+    def _describe(self, one: BlockMethod) -> tuple[str, str]:
+        """Return the description of a method, and of the methods that are grouped with it: those of
+        the same class, or those of the same name in singleton classes or classes without a name.
+        The descriptions are "" if the name is unknown."""
+        name, owner = self._symbols.name(one.serial), self._values.class_name(one.owner)
+        if not name:
+            return "", ""
+        if (self._memory.word(one.owner) or 0) & self._values.singleton:
+            return f"singleton method {name}", f"singleton methods {name}"
+        return f"{owner}#{name}", f"methods {name} of classes without a name" if owner.startswith("#<") else f"methods of {owner}"
 
 
 def _read(memory: Memory, engine: Engine, addresses: Sequence[int]) -> Iterator[tuple[int, Sequence[int]]]:

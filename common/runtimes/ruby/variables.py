@@ -21,7 +21,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.runtimes.base import Variable
 from findleaks.runtimes.ruby import census as c
-from findleaks.runtimes.ruby.block_methods import BlockMethod, find_block_methods
+from findleaks.runtimes.ruby.block_methods import BlockVariables, find_block_methods
 from findleaks.runtimes.ruby.closures import Closures
 from findleaks.runtimes.ruby.exit_blocks import NAME as EXIT_BLOCKS
 from findleaks.runtimes.ruby.exit_blocks import find_exit_blocks
@@ -40,7 +40,6 @@ from findleaks.target.ranges import range_at
 
 MOST = 1 << 17  # maximum number of variables listed
 DEEPEST = 3  # maximum depth of objects in objects whose variables are listed
-MANY = 64  # if at least this many methods are of one group, their variables are not distinguished
 COLLECTED = 1000  # constants or variables of a class that have one name
 FEWEST = 8  # minimum number of entries of the table of global variables
 SET = "Set"
@@ -132,7 +131,7 @@ class Finder:
         data: Sequence[Range],
         version: tuple[int, int],
     ) -> None:
-        self._memory, self._engine, self._values, self._slot_at, self._exported = memory, engine, values, slot_at, symbols
+        self._memory, self._values, self._slot_at, self._exported = memory, values, slot_at, symbols
         self._starts, self._data, self._version = starts, data, version
         self._symbols = Symbols(memory, values, data)
         self._tables = Tables(memory)
@@ -142,6 +141,8 @@ class Finder:
         readers = memory, self._tables, self._symbols, self._generic
         self._threads = ThreadVariables(*readers, values.long, starts.threads, starts.fibers)
         self._closures = Closures(memory, values, self._symbols, SequenceReader(memory, values, version))
+        methods = find_block_methods(memory, engine, self._tables, starts.methods)
+        self._blocks = BlockVariables(memory, methods, starts.singular, self._symbols, values, self._closures)
         self._taken: dict[int, Variable] = {}
         self._divided: list[int] = []
         self._joint: set[str] = set()  # names of COLLECTED or more variables
@@ -155,7 +156,8 @@ class Finder:
         variables, constants, variables of classes, variables of the program's `main`, fiber-local
         variables and thread variables, variables that the blocks of methods captured, finalizers,
         blocks of at_exit and trap, local variables of the main program, words on stacks of values,
-        variables of objects that are not T_OBJECT. Words in frames of methods that are written in
+        variables that singleton methods of objects captured, variables of objects that are not
+        T_OBJECT. Words in frames of methods that are written in
         Ruby precede those of methods in C, such as the receiver of `sleep`."""
         if self._symbols.ids is None:
             return Found([], [], self._members.number_of)
@@ -179,6 +181,8 @@ class Finder:
             self._take(name, address, value, DEEPEST, is_local=True)
         for name, address, value in self._captured_by_frames():
             self._take(name, address, value, DEEPEST - 1, is_local=True)
+        for name, address, value, _ in self._blocks.find(of_objects=True):
+            self._take(name, address, value, DEEPEST, is_local=True)
         for name, address, value in self._generic.find():
             self._take(name, address, value, DEEPEST, is_local=True)
         extension = self._members.constants[0] if self._members.constants is not None else -1
@@ -329,28 +333,10 @@ class Finder:
         return tag is not None and (self._contents(value, tag, klass)[1] or 0) >= COLLECTED
 
     def _of_methods(self) -> Iterator[tuple[str, int, int]]:
-        """Yield the variables that Ruby blocks (closures) captured in methods. If at least MANY
-        methods have the same description, their variables have one name."""
-        methods = find_block_methods(self._memory, self._engine, self._tables, self._starts.methods)
-        found = [(one.proc, *self._describe_method(one)) for one in methods]
-        counts = Counter(group for _, _, group in found)
-        for proc, method, group in found:
-            joint = f"captured variables of {group}" if counts[group] >= MANY else ""
-            if counts[group] >= COLLECTED:
-                self._joint.add(joint)
-            for name, address, value in self._closures.variables(proc) if method else ():
-                yield joint or f"{method}'s captured variable {name}", address, value
-
-    def _describe_method(self, one: BlockMethod) -> tuple[str, str]:
-        """Return the description of a method, and of the methods that are grouped with it: those of
-        the same class, or those of the same name in singleton classes or classes without a name.
-        The descriptions are "" if the name is unknown."""
-        name, owner = self._symbols.name(one.serial), self._values.class_name(one.owner)
-        if not name:
-            return "", ""
-        if (self._memory.word(one.owner) or 0) & self._values.singleton:
-            return f"singleton method {name}", f"singleton methods {name}"
-        return f"{owner}#{name}", f"methods {name} of classes without a name" if owner.startswith("#<") else f"methods of {owner}"
+        for name, address, value, is_joint in self._blocks.find(of_objects=False, least=COLLECTED):
+            if is_joint:
+                self._joint.add(name)
+            yield name, address, value
 
     def _of_frames(self) -> Iterator[tuple[str, int, int, bool]]:
         """Yield the words on stacks of values, up to the end of the innermost frame, each with
