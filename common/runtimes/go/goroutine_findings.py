@@ -296,7 +296,7 @@ def _explain_blocked(forever: int, count: int, reason: str, awaited: str) -> str
 
 
 def _describe_memory(group: UserThreadGroup, threads: Sequence[UserThread], retained: Optional[Retained]) -> list[str]:
-    """Return sentences: who created the goroutines, what they take and retain, how long they wait."""
+    """Return sentences about the creator, the memory and the longest wait of goroutines."""
     sentences, creator, others = [], group.first.creator, len(threads) - len(group.threads)
     if creator is not None:
         sentences.append(f"They were created by {shorten(creator.short_name())} at {shorten(creator.place())}.")
