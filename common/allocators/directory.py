@@ -205,7 +205,7 @@ def build_directory(target: Target, engine: Engine, mapped: Sequence[Range] = ()
     for allocator in inner:
         allocators.append(allocator)
         heaps += [(heap, allocator) for heap in allocator.heaps()]
-    mappings = MappingBlocks(mapped, min(target.arch.page, LARGEST_GRANULE))  # pages may have 64 KiB
+    mappings = MappingBlocks(mapped, min(target.arch.page, LARGEST_GRANULE))  # up to 64 KiB
     heaps += [(heap, mappings) for heap in mappings.heaps()]
     granule = min((allocator.granule for allocator in allocators), default=2 * target.arch.word)
     problems: list[Problem] = []
