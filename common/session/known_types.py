@@ -132,11 +132,22 @@ def _spread(session: Session, program: ProgramTypes, pieces: Sequence[Piece], mo
     search.settle()
     search.add_locals(find_locals(target, session.type_index, program))
     search.settle()
+    if session.recorded:
+        _add_recorded(session, search, program)
     search.compare(session.graph())
     search.confirm()
     if hints is not None:
         session.type_index.warnings += hints.warnings()
     return search
+
+
+def _add_recorded(session: Session, search: Spreading, program: ProgramTypes) -> None:
+    """Use the recorded allocation stacks."""
+    from findleaks.types.recorded import RecordedTypes, find_constructors
+
+    find, blocks = find_constructors(session.target, session.type_index, program), session.directory.blocks
+    recorded = RecordedTypes(session.sites, find, blocks, search.heap, search.layouts, search.content, search.rules)
+    search.add_recorded(recorded, session.graph())
 
 
 def _find_managed(session: Session, program: ProgramTypes, address: int) -> Managed:
