@@ -37,6 +37,14 @@ def test_server(flags: str, tmp_path: Path) -> None:
     assert figures.part(figures.held, "sure right") > 0.4, figures.held
 
 
+@pytest.mark.parametrize("flags", mark_matrix_except(("-Copt-level=0", "-O", "-O -Clto"), "-Copt-level=0"))
+def test_service(flags: str, tmp_path: Path) -> None:
+    """The capacity of a vector distinguishes a struct with a Vec from an array of strings, which has the same form."""
+    figures = measure("typed_service.rs", tmp_path, 2_500, 1, "--edition=2021", "-Awarnings", *flags.split())
+    check(figures)
+    check_wrong(figures, 0.01)
+
+
 @pytest.mark.parametrize("flags", mark_matrix_except(("-O0", "-O2", "-O2 -flto"), "-O2"))
 def test_choices(flags: str, tmp_path: Path) -> None:
     """A stale word in a member of a union that is not in use refers to a block of another type. The blocks that the other unions refer to
