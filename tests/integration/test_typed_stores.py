@@ -52,3 +52,14 @@ def test_choices(flags: str, tmp_path: Path) -> None:
     figures = measure("typed_choices.c", tmp_path, 60, 1, *flags.split())
     assert not figures.wrong, figures.wrong[:12]
     assert figures.held["none"] == figures.leaked["none"] == 0, (figures.held, figures.leaked)
+
+
+def test_ready_hints(tmp_path: Path) -> None:
+    """The hint files of findleaks for git and uWSGI give types to blocks behind void pointers."""
+    figures = measure("typed_ready.c", tmp_path, 20, 1, "-O2")
+    # findleaks writes buffers of any data as char[].
+    wrong = [line for line in figures.wrong if ": unsigned char[], said char[" not in line]
+    assert not wrong, wrong
+    assert len(figures.wrong) == 21, figures.wrong
+    assert figures.held["none"] == 0, figures.held
+    assert figures.sources["hint"] == 21 + 2 * 20 + 2, figures.sources
