@@ -105,7 +105,7 @@ def _memory(session: Session) -> Optional[Sequence[Piece]]:
 def _spread(session: Session, program: ProgramTypes, pieces: Sequence[Piece], modules: tuple[array[int], int]) -> Spreading:
     from findleaks.types.headers import remove_headers
     from findleaks.types.heap import HeapView
-    from findleaks.types.roots import find_locals, find_thread_locals
+    from findleaks.types.roots import find_locals, find_thread_locals, list_unset
     from findleaks.types.sizes import SizeClasses
     from findleaks.types.spread import Spreading
 
@@ -130,7 +130,9 @@ def _spread(session: Session, program: ProgramTypes, pieces: Sequence[Piece], mo
     _use_hint_files(session, search)
     hints = _apply_hints(session, search)
     session.types.embedded |= search.add_classes(_classes(session, table))
-    search.add_roots(table.variable_addresses, table.variable_types)
+    unset, places = list_unset(target, table), table.variable_addresses
+    kept = [at for at, place in enumerate(places) if place not in unset] if unset else range(len(places))
+    search.add_roots([places[at] for at in kept], [table.variable_types[at] for at in kept])
     threads = list(find_thread_locals(target, session.type_index, program))
     search.add_roots([one.address for one in threads], [one.type for one in threads])
     search.settle()
