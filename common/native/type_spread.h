@@ -67,9 +67,9 @@ typedef struct {
     uint32_t reference;
 } slot_of_pointer;
 
-/* A word that is not a pointer to a block: CODE, DATA, PLAIN, CHARACTERS or FLOATING. If `stride` is
- * not 0, the word is the capacity of a buffer with elements of `stride` bytes. The pointer to the
- * buffer is `distance` bytes after the word. */
+/* A word that is not a pointer to a block: CODE, DATA, PLAIN, CHARACTERS or FLOATING. If `stride`
+ * is not 0, the word is the capacity of a buffer with elements of `stride` bytes. The pointer to
+ * the buffer is `distance` bytes after the word. */
 typedef struct {
     uint64_t offset;
     uint32_t role, stride;

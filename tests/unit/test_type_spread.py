@@ -321,37 +321,6 @@ def test_a_flexible_array_of_characters_is_no_address(engine: Engine) -> None:
 
 
 @ENGINES
-@pytest.mark.parametrize(
-    ("capacity", "pointer", "stride", "fits"),
-    [
-        (24, 0x10020, 1, 1),
-        (25, 0x10020, 1, 0),
-        (6, 0x10020, 1, 1),
-        (5, 0x10020, 1, 0),  # more than twice as many were requested
-        (1 << 62, 0x10020, 8, 0),
-        (1 << 62, 0x10028, 8, 1),  # not the start of a block
-        (0, 1, 1, 1),
-        (0, 8, 1, 0),  # characters have no alignment of 8
-        (0, 8, 24, 1),
-        (0, 6, 24, 0),
-        (0, 0, 1, 1),
-    ],
-)
-def test_a_capacity_fits_its_buffer(engine: Engine, capacity: int, pointer: int, stride: int, fits: int) -> None:
-    """Blocks have 24 bytes, of which the program requested at least 11."""
-    spread = one_heap(engine, {0x10000: capacity, 0x10008: pointer})
-    vector = spread.add_layout((0, 24, 1, 0, 0, 0, 1), (), (0, Role.PLAIN + describe_capacity(stride, 8)))
-    indices = array("I", [0])
-    found = spread.fits([vector], indices)
-    if found is None:
-        questions = spread.questions()
-        assert list(questions) == [Question.UNREQUESTED << 32, 0, 24]
-        spread.answer(questions, array("I", [13]))
-        found = spread.fits([vector], indices)
-    assert found == array("Q", [fits])
-
-
-@ENGINES
 def test_a_void_pointer_is_no_text(engine: Engine) -> None:
     """A block with text in place of a void pointer contradicts the type. Two characters may be a number, but then an array of pointers that
     is a member of a union needs an address."""
