@@ -114,6 +114,13 @@ class Role(IntEnum):
     FLOAT = 5  # A floating-point number. The bytes of 21.333 look like text: UUUUUU5@.
 
 
+def describe_capacity(stride: int, distance: int) -> int:
+    """Return the bits that are added to Role.PLAIN for the capacity of a buffer with elements of
+    `stride` bytes. The pointer to the buffer is `distance` bytes after the capacity. Return 0 if
+    one of the numbers is too large."""
+    return stride << 16 | distance + 128 << 8 if stride < 1 << 32 and abs(distance) < 128 and stride else 0
+
+
 class Flag(IntEnum):
     """Bits that describe a reference. Comparisons use them."""
 
@@ -231,8 +238,8 @@ class TypeSpread(Protocol):
         """Add a layout; return its number, from 1 on. A group has GROUP words: start, stride,
         count, first and last slot, first and last check. `count` elements of `stride` bytes begin
         at `start`; if `count` is 0, they continue up to the end of the memory. A slot has two
-        words: its offset in the element, and its reference. A check also has two words: offset and
-        Role."""
+        words: its offset in the element, and its reference. A check also has two words: offset, and
+        Role. For the capacity of a buffer, the result of describe_capacity is added to Role."""
 
     def add_choices(self, layouts: Sequence[int]) -> int:
         """Add a list of layouts; return its number, from 1 on. List 0 is empty."""

@@ -192,6 +192,24 @@ static int compare_word(const spread *s, uint32_t role, uint64_t value) {
     return begins && !begins_with_address(s, value) ? WEAK : LOOSE;
 }
 
+/* Compare the capacity of a buffer with the block that the pointer to the buffer refers to. The
+ * pointer of a buffer without capacity is the alignment of its elements. A reallocated block may be
+ * up to twice as large as the buffer. Other pointers to parts of blocks, and to free memory, may
+ * belong to elements that are not in use. */
+static int compare_capacity(matching *m, check_of_word check, uint64_t capacity, uint64_t pointer) {
+    uint64_t start = 0;
+    if (!capacity)
+        return pointer && (pointer & (pointer - 1) || check.stride % pointer) ? WRONG : NEUTRAL;
+    uint32_t index = used_block(m->s, pointer, &start);
+    if (index == NONE || start != pointer)
+        return NEUTRAL;
+    uint64_t size = size_of(m->s->b, index);
+    if (capacity > size / check.stride)
+        return WRONG;
+    uint32_t unrequested = answer_of(m, UNREQUESTED, 0, 0, size);
+    return unrequested != UNKNOWN_RULE && 2 * capacity * check.stride + unrequested < size ? WRONG : NEUTRAL;
+}
+
 static void count_word(uint32_t *counts, int found) {
     if (found != NEUTRAL)
         counts[found]++;
@@ -215,9 +233,14 @@ static void compare_words(matching *m, uint32_t layout, uint64_t start, uint64_t
             for (uint32_t at = one.first; at < one.last && !counts[WRONG]; at++)
                 if ((value = word_of(s, data, start, size, base + s->slots.items[at].offset)))
                     count_word(counts, compare_pointer(m, s->slots.items[at].reference, value, start, depth));
-            for (uint32_t at = one.first_check; at < one.last_check && !counts[WRONG]; at++)
-                if ((value = word_of(s, data, start, size, base + s->checks.items[at].offset)))
-                    count_word(counts, compare_word(s, s->checks.items[at].role, value));
+            for (uint32_t at = one.first_check; at < one.last_check && !counts[WRONG]; at++) {
+                check_of_word check = s->checks.items[at];
+                uint64_t place = base + check.offset;
+                if ((value = word_of(s, data, start, size, place)))
+                    count_word(counts, compare_word(s, check.role, value));
+                if (check.stride)
+                    count_word(counts, compare_capacity(m, check, value, word_of(s, data, start, size, place + (uint64_t)check.distance)));
+            }
             if (counts[WRONG] && is_open && element) {
                 memcpy(counts, before, sizeof before);
                 break;

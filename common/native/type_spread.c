@@ -63,7 +63,7 @@ API int fl_spread_layout(spread *s, const uint64_t *groups, uint64_t group_count
             s->highest = reference;
     }
     for (uint64_t at = 0; at < check_count; at++)
-        if (PUSH(s->checks, (check_of_word){checks[2 * at], (uint32_t)checks[2 * at + 1]}))
+        if (PUSH(s->checks, check_of(checks[2 * at], checks[2 * at + 1])))
             return NO_MEMORY;
     for (uint64_t at = 0; at < group_count; at++) {
         const uint64_t *row = groups + GROUP_WORDS * at;

@@ -67,11 +67,18 @@ typedef struct {
     uint32_t reference;
 } slot_of_pointer;
 
-/* A word that is not a pointer to a block: CODE, DATA, PLAIN, CHARACTERS or FLOATING. */
+/* A word that is not a pointer to a block: CODE, DATA, PLAIN, CHARACTERS or FLOATING. If `stride`
+ * is not 0, the word is the capacity of a buffer with elements of `stride` bytes. The pointer to
+ * the buffer is `distance` bytes after the word. */
 typedef struct {
     uint64_t offset;
-    uint32_t role;
+    uint32_t role, stride;
+    int64_t distance;
 } check_of_word;
+
+INLINE check_of_word check_of(uint64_t offset, uint64_t role) {
+    return (check_of_word){offset, role & 0xFF, (uint32_t)(role >> 16), (int64_t)(role >> 8 & 0xFF) - 128};
+}
 
 typedef struct {
     uint64_t address, size;

@@ -13,14 +13,18 @@ import re
 from typing import Optional
 
 from findleaks.debuginfo.type_table import UNKNOWN, FieldKind, Kind, PartKind, TypeTable
-from findleaks.engine.type_spread import LENGTHS, Flag
+from findleaks.engine.type_spread import LENGTHS, Flag, describe_capacity
 from findleaks.types.embedding import STRUCTURES
 from findleaks.value_classes import NamedTuple
 
 _VECTOR = "alloc::vec::Vec<"
 _DEQUE = "alloc::collections::vec_deque::VecDeque<"
+_RAW_VECTOR = "alloc::raw_vec::RawVec<"
+_GLOBAL = "alloc::alloc::Global>"  # The allocator of most containers.
 _TABLES = ("hashbrown::raw::RawTable<", "hashbrown::raw::inner::RawTable<")
 _STARTS = (_VECTOR, _DEQUE, *_TABLES)
+
+DEEPEST = 8  # Most structs inside each other that are searched for a member.
 
 DANGLING = (_VECTOR, _DEQUE, "alloc::rc::Weak<", "alloc::sync::Weak<")
 """Types of Rust whose pointer may be a number instead. In a container without a buffer, it is the
@@ -74,12 +78,36 @@ def find_buffer(table: TypeTable, number: int) -> Optional[Buffer]:
     return Buffer(pointer, element, Flag.OPTIONAL | _length(table, number, pointer, name.startswith(_DEQUE)))
 
 
+def find_capacity(table: TypeTable, number: int, name: str) -> Optional[tuple[int, int]]:
+    """Return the offset of the capacity of a RawVec of Rust, and how many bytes each element has,
+    as describe_capacity encodes it; None for other types."""
+    if not name.startswith(_RAW_VECTOR) or not name.endswith(_GLOBAL):
+        return None
+    stride = next((table.size_of(part.type) for part in table.parts_of(number) if part.kind == PartKind.TYPE_ARGUMENT), 0)
+    pointer, place = _find_pointer(table, number, 0), _find_member(table, number, "cap")
+    if pointer is None or place is None:
+        return None
+    found = describe_capacity(stride or 0, pointer - place)
+    return (place, found) if found else None
+
+
+def _find_member(table: TypeTable, number: int, name: str) -> Optional[int]:
+    """Return the offset of a member of a type, or of its member `inner`."""
+    at = 0
+    for _ in range(DEEPEST):
+        fields = {one.name: one for one in table.fields_of(table.bare(number))}
+        if name in fields or "inner" not in fields:
+            return at + fields[name].offset if name in fields else None
+        at, number = at + fields["inner"].offset, fields["inner"].type
+    return None
+
+
 def _find_pointer(table: TypeTable, number: int, depth: int) -> Optional[int]:
     """Return the offset of the first pointer in a type."""
     number = table.bare(number)
     if table.kinds[number] == Kind.POINTER:
         return 0
-    if table.kinds[number] not in STRUCTURES or depth > 8:
+    if table.kinds[number] not in STRUCTURES or depth > DEEPEST:
         return None
     for one in sorted(table.fields_of(number), key=lambda one: one.offset):
         found = _find_pointer(table, one.type, depth + 1) if one.kind <= FieldKind.BASE and table.size_of(one.type) else None

@@ -12,7 +12,7 @@ from findleaks.engine.type_spread import Feature, Role, TypeSpread
 from findleaks.engine.type_spread import Flag as ReferenceFlag
 from findleaks.types.address_numbers import find_parent_word, may_be_address
 from findleaks.types.alternatives import find_alternatives
-from findleaks.types.buffers import DANGLING, find_array_flags, find_buffer
+from findleaks.types.buffers import DANGLING, find_array_flags, find_buffer, find_capacity
 from findleaks.types.embedding import STRUCTURES, Embedding
 from findleaks.types.erasure import find_erased
 from findleaks.types.flexible import find_tail
@@ -31,11 +31,13 @@ _NONE: frozenset[int] = frozenset()
 
 
 class Leaf(NamedTuple):
-    """A word of a type. `reference` is the number of its reference if the role is REFERENCE."""
+    """A word of a type. `reference` is the number of its reference if the role is REFERENCE.
+    `capacity`: if the word is the capacity of a buffer, the result of describe_capacity; else 0."""
 
     offset: int
     role: Role
     reference: int = 0
+    capacity: int = 0
 
 
 class Elements(NamedTuple):
@@ -79,7 +81,7 @@ class Layouts:
                     if leaf.role == Role.REFERENCE:
                         slots += (leaf.offset, leaf.reference)
                     else:
-                        checks += (leaf.offset, leaf.role)
+                        checks += (leaf.offset, leaf.role + leaf.capacity)
                 groups += (one.start, one.stride, one.number, first, len(slots) // 2, first_check, len(checks) // 2)
             self._numbers[spec] = self._spread.add_layout(groups, slots, checks)
             self.specs.append(spec)
@@ -245,6 +247,10 @@ class _Walk:
         for one in fields:
             if one.kind <= FieldKind.BASE and not one.bits and one.offset != parent:
                 self.type(one.type, at + one.offset, owner, inside + one.offset, depth + 1, node)
+        capacity = find_capacity(table, number, name)
+        if capacity is not None:
+            self._leaves[:] = [leaf for leaf in self._leaves if leaf.offset != at + capacity[0]]
+            self._leaves.append(Leaf(at + capacity[0], Role.PLAIN, 0, capacity[1]))
         used = find_array_flags(name)
         if used is not None:
             self._count(at, table.sizes[number], used)
@@ -320,7 +326,7 @@ class _Walk:
             for leaf in inner:
                 found.setdefault(leaf.offset, []).append((one, leaf))
         for offset, words in found.items():
-            if len(words) == len(members) and len({(leaf.role, leaf.reference) for _, leaf in words}) == 1:
+            if len(words) == len(members) and len({leaf[1:] for _, leaf in words}) == 1:
                 self._leaves.append(words[0][1]._replace(offset=at + offset))
                 continue
             references = [(one, self._layouts.references[leaf.reference]) for one, leaf in words if leaf.role == Role.REFERENCE]

@@ -18,6 +18,18 @@ _MEMBERS = {
     "std::sync::poison::lazy_lock::LazyLock<": "data",
     "std::sys::thread_local::native::lazy::Storage<": "value",
 }
+_TAKEN = ("std::sync::once_lock::OnceLock<", "std::sync::poison::once_lock::OnceLock<")
+"""Of these types, those whose value can be taken out of a variable (OnceLock::take)."""
+
+
+def find_once_state(table: TypeTable, number: int) -> Optional[tuple[int, int]]:
+    """Return the offset and the size of the state of a variable whose value can be taken out. Then
+    the state is that of the start of the program, and the bytes of the value are stale. None for
+    other types."""
+    bare = table.bare(number)
+    if table.kinds[bare] != Kind.STRUCT or not table.text(table.names[bare]).startswith(_TAKEN):
+        return None
+    return next(((one.offset, table.size_of(one.type)) for one in table.fields_of(bare) if one.name == "once"), None)
 
 
 def find_once_value(table: TypeTable, number: int) -> Optional[tuple[int, int]]:

@@ -3,18 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Optional
 
 from findleaks.debuginfo.local_variables import Place
 from findleaks.debuginfo.program_types import ProgramTypes
 from findleaks.debuginfo.type_index import TypeIndex
+from findleaks.debuginfo.type_table import TypeTable
 from findleaks.libc.thread_local import thread_local_blocks
+from findleaks.target import elf
 from findleaks.target.base import Target
 from findleaks.target.separate import is_c_library
+from findleaks.types.once_values import find_once_state
 from findleaks.unwind.frames import FrameRegisters, Unwinder
 from findleaks.value_classes import NamedTuple
 
 MOST_FRAMES = 64  # Innermost frames of a thread whose locals are read.
 MOST_THREADS = 256  # Threads whose locals are read.
+_ONCE = b"::OnceLock<"
+_ALLOCATED = 2  # SHF_ALLOC: the section is in memory.
+
+
+def list_unset(target: Target, table: TypeTable) -> set[int]:
+    """Return the addresses of variables whose value was taken out, or not set: their state equals
+    that in the module's file. If the file is not found, the variable is left out."""
+    if _ONCE not in table.strings:
+        return set()
+    states = {number: find_once_state(table, number) for number in set(table.variable_types)}
+    found = set()
+    for address, number in zip(table.variable_addresses, table.variable_types):
+        state = states[number]
+        if state is not None:
+            offset, size = state
+            initial = _read_initial(target, address + offset, size)
+            if initial is not None and initial == target.read(address + offset, size):
+                found.add(address)
+    return found
+
+
+def _read_initial(target: Target, address: int, size: int) -> Optional[bytes]:
+    """Return the bytes that the file of a module has for an address; None if it is not found."""
+    module = next((one for one in target.modules() if one.start <= address < one.end), None)
+    for data in target.debug_data(module) if module is not None else ():
+        place = address - module.bias if module is not None else 0
+        for one in elf.sections(data, elf.header(data)):
+            if one.flags & _ALLOCATED and one.addr <= place and place + size <= one.addr + one.size:
+                if one.type != elf.SHT_NOBITS:
+                    return bytes(data[one.offset + place - one.addr :][:size])
+                if one.name == ".bss":  # A separate debug file has no bytes of other sections.
+                    return bytes(size)
+    return None
 
 
 class TypedRoot(NamedTuple):

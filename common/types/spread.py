@@ -31,6 +31,7 @@ from findleaks.types.tails import Tails
 
 if TYPE_CHECKING:
     from findleaks.types.hint_files import HintFile
+    from findleaks.types.recorded import RecordedTypes
 
 ROUNDS = 40  # Maximum number of times that deferred pointers are judged.
 # After the first visit, about LEAST_AGAIN pointers and one for each PART blocks are followed again.
@@ -169,6 +170,19 @@ class Spreading:
             )
             if is_buffer or level in (Level.EXACT, Level.CONTAINER):
                 self.spread.seed(place.block, layout, level, True)
+
+    def add_recorded(self, recorded: RecordedTypes, graph: Graph) -> None:
+        """Claim untyped blocks by their recorded allocation stacks."""
+        kinds = graph.kinds()
+        for _ in range(SOLE_ROUNDS):
+            claimed = self.spread.claimed
+            typed = self.spread.sample(WITNESSES)
+            for wanted in (_DEFINITE, _OTHER):
+                for layout, some in recorded.find(typed, self.spread.find_untyped(kinds, wanted, MOST_COMPARED)):
+                    self.spread.seed_all(array("I", some), layout, Level.LEARNED)
+            if self.spread.claimed == claimed:
+                break
+            self.settle()
 
     def settle(self) -> None:
         """Spread types and judge deferred pointers until nothing changes. Claims that are certain

@@ -72,8 +72,7 @@ def test_wheel_holds_the_package_and_nothing_else(wheel: Path, source: Path) -> 
         "findleaks/py.typed",
         *(f"findleaks/completions/{name}" for name in ("findleaks", "_findleaks", "findleaks.fish")),
         "findleaks/results/findleaks-1.schema.json",
-        "findleaks/types/ready/redis.hints",
-        "findleaks/types/ready/sqlite.hints",
+        *(f"findleaks/types/ready/{name}.hints" for name in ("git", "redis", "sqlite", "uwsgi")),
         *page,
     }
 

@@ -34,6 +34,7 @@ from findleaks.engine.type_spread import (
     Question,
     Role,
     TypeSpread,
+    describe_capacity,
 )
 from findleaks.target.arch import Arch
 from findleaks.target.base import Range
@@ -56,7 +57,9 @@ def random_layout(rng: random.Random, spread: TypeSpread, word: int) -> int:
             if way < 0.6:
                 slots += (offset * word, rng.randrange(REFERENCES))
             elif way < 0.8:
-                checks += (offset * word, rng.choice((Role.CODE, Role.DATA, Role.PLAIN, Role.CHARACTERS, Role.FLOAT)))
+                role = rng.choice((Role.CODE, Role.DATA, Role.PLAIN, Role.CHARACTERS, Role.FLOAT))
+                is_capacity = role == Role.PLAIN and offset % 2
+                checks += (offset * word, role + (describe_capacity((1, 8, 24)[words % 3], -word) if is_capacity else 0))
         start, count = rng.choice((0, 0, 0, word, 3 * word)), rng.choice((0, 1, 1, 3))
         groups += (start, words * word, count, first, len(slots) // 2, first_check, len(checks) // 2)
     return spread.add_layout(groups, slots, checks)

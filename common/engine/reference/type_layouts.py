@@ -11,14 +11,27 @@ from findleaks.engine.numbered_words import hash_word
 from findleaks.engine.type_spread import MOST_POINTERS
 
 
+class Check(NamedTuple):
+    """A word that is not a pointer to a block. If `stride` is not 0, the word is the capacity of a
+    buffer with elements of `stride` bytes; the pointer to it is `distance` bytes after the word."""
+
+    role: int
+    stride: int
+    distance: int
+
+    @classmethod
+    def of(cls, word: int) -> Check:
+        return cls(word & 0xFF, word >> 16, (word >> 8 & 0xFF) - 128)
+
+
 class Elements(NamedTuple):
-    """Equal elements of a layout. A slot is (offset, reference), a check is (offset, role)."""
+    """Equal elements of a layout. A slot is (offset, reference), a check is (offset, Check)."""
 
     start: int
     stride: int
     number: int
     slots: Sequence[tuple[int, int]]
-    checks: Sequence[tuple[int, int]]
+    checks: Sequence[tuple[int, Check]]
 
     def bases(self, size: int) -> range:
         """Return the offsets of the elements in memory of `size` bytes."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from findleaks.engine.reference.type_layouts import Check
 from findleaks.engine.reference.type_used import is_too_far
 from findleaks.engine.type_spread import LAYOUT_MASK, LEAST_LONG, LEAST_TEXT, MOST_WORDS, UNKNOWN, USUAL_FLOATS, Flag, Question, Role
 from findleaks.target.ranges import range_at
@@ -56,13 +57,18 @@ class Matching:
                 continue
             for element, base in enumerate(one.bases(size)):
                 before = counts[:]
-                words = [(offset, Role.REFERENCE, reference) for offset, reference in one.slots]
-                for offset, role, reference in [*words, *((offset, role, 0) for offset, role in one.checks)]:
-                    value = spread.memory.word(start + base + offset)
-                    if value:
-                        found = self._pointer(reference, value, start, depth) if role == Role.REFERENCE else self._word(role, value)
-                        if found != NEUTRAL:
-                            counts[found] += 1
+                words = [(offset, None, reference) for offset, reference in one.slots]
+                for offset, check, reference in [*words, *((offset, check, 0) for offset, check in one.checks)]:
+                    place = start + base + offset
+                    value = spread.memory.word(place) or 0
+                    found = (
+                        [self._pointer(reference, value, start, depth) if check is None else self._word(check.role, value)] if value else []
+                    )
+                    if check is not None and check.stride:
+                        found.append(self._capacity(check, value, spread.memory.word(place + check.distance) or 0))
+                    for one_found in found:
+                        if one_found != NEUTRAL:
+                            counts[one_found] += 1
                     if counts[WRONG]:
                         break
                 if counts[WRONG] and is_open and element:
@@ -145,7 +151,7 @@ class Matching:
         word, certain = spread.blocks.arch.word, Flag.ANYTHING | Flag.OPTIONAL | Flag.NUMBER
         flags = [(offset, self._flags[one] if one < len(self._flags) else 0) for offset, one in groups[0].slots]
         offsets = [offset for offset, flag in flags if not flag & certain]
-        offsets += [offset for offset, role in groups[0].checks if role < Role.PLAIN]
+        offsets += [offset for offset, check in groups[0].checks if check.role < Role.PLAIN]
         values = [spread.memory.word(start + offset) for offset in offsets if offset + word <= min(size, FIRST_WORDS * word)]
         return all(not value or range_at(spread.mapped, value) is not None for value in values)
 
@@ -164,6 +170,22 @@ class Matching:
         if range_at(spread.mapped, value) is None or (begins and spread.claims()[index] & LAYOUT_MASK):
             return WRONG
         return WEAK if begins and not self._begins_with_address(value) else LOOSE
+
+    def _capacity(self, check: Check, capacity: int, pointer: int) -> int:
+        """Compare the capacity of a buffer with the block that the pointer to the buffer refers to.
+        The pointer of a buffer without capacity is the alignment of its elements. A reallocated
+        block may be up to twice as large as the buffer. Other pointers to parts of blocks, and to
+        free memory, may belong to elements that are not in use."""
+        if not capacity:
+            return WRONG if pointer and (pointer & (pointer - 1) or check.stride % pointer) else NEUTRAL
+        blocks, index = self._spread.blocks, self._spread.used_block(pointer)
+        if index < 0 or blocks.address(index) != pointer:
+            return NEUTRAL
+        size = blocks.size(index)
+        if capacity > size // check.stride:
+            return WRONG
+        unrequested = self.count_unrequested(size)
+        return WRONG if unrequested != UNKNOWN and 2 * capacity * check.stride + unrequested < size else NEUTRAL
 
     def _is_long_text(self, value: int) -> bool:
         """Whether a word is text that is too long to be a number of four bytes. A valid address

@@ -14,7 +14,7 @@ from findleaks.engine.reference.pieces import Pieces
 from findleaks.engine.reference.type_classes import group_by_classes
 from findleaks.engine.reference.type_decisions import Chooser, Decision, options_of
 from findleaks.engine.reference.type_features import separate, values_of
-from findleaks.engine.reference.type_layouts import Elements, Roots, Sample
+from findleaks.engine.reference.type_layouts import Check, Elements, Roots, Sample
 from findleaks.engine.reference.type_match import WRONG, is_text
 from findleaks.engine.reference.type_used import is_empty, is_too_far, limits_of, requested_count, used_size
 from findleaks.engine.terms import State
@@ -90,7 +90,7 @@ class PureTypeSpread:
         self.flags = flags
 
     def add_layout(self, groups: Sequence[int], slots: Sequence[int], checks: Sequence[int] = ()) -> int:
-        pairs, words = list(zip(slots[0::2], slots[1::2])), list(zip(checks[0::2], checks[1::2]))
+        pairs, words = list(zip(slots[0::2], slots[1::2])), list(zip(checks[0::2], map(Check.of, checks[1::2])))
         rows = [groups[at : at + GROUP] for at in range(0, len(groups), GROUP)]
         sound = all(row[1] and row[3] <= row[4] <= len(pairs) and row[5] <= row[6] <= len(words) for row in rows)
         if len(self.layouts) > MOST_LAYOUTS or not sound:
