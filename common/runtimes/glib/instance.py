@@ -259,7 +259,7 @@ class GLib(Runtime):
             if number < own and 0 < used[number] < min(size // 8, LAST_WORD):
                 patterns[index] = used[number]
         unused = (Exclusion(EVERY_WORD << words & EVERY_WORD) for words in range(1, LAST_WORD))
-        return Exclusions(patterns, (Exclusion(0), *unused)) if any(patterns) else None
+        return Exclusions(patterns, (Exclusion(0), *unused)) if patterns.count(0) < len(patterns) else None
 
     def bookkeeping(self) -> Sequence[Range]:
         """Return the words that refer to instances or sources and that `ref_count` does not
