@@ -338,8 +338,8 @@ class GLib(Runtime):
         bound = {self._directory.blocks.find(one.dependent.address) for one in self._bindings}
         values = CountedValues(types, names, lambda index: self._count(index) - (index in bound), offset)
         counts = compare_counts(pieces, self._target.arch, graph, self._directory.blocks, values, style)
-        objects = any(one.objects and not one.name.startswith("GVariant") for one in counts.types)
-        return counts if objects else counts._replace(decrement="g_variant_unref")
+        calls = {"g_variant_unref" if one.name.startswith("GVariant") else "g_object_unref" for one in counts.types if one.objects}
+        return counts._replace(decrement=" or ".join(sorted(calls))) if calls else counts
 
     def _count(self, index: int) -> int:
         """Return the reference count of the instance or variant in a block; 0 for others."""
