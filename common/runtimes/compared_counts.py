@@ -61,11 +61,15 @@ def compare_counts(
 ) -> ReferenceCounts:
     """Compare the counts of the leaked values of a classified graph. `pieces` is the memory of all
     blocks."""
-    found, leaders, references = values.found, graph.leaders(), graph.leaked_references()
+    found = values.found
     uncounted = {NO_VALUE, *style.parts}
     leaked = array("I", (match.start() for match in _LEAKED.finditer(graph.kinds())))
     counted = array("I", (index for index in leaked if found[index] not in uncounted))
-    excess = array("I", bytes(4 * len(leaders)))
+    excess = array("I", bytes(4 * len(blocks)))
+    if not counted:  # the rest takes time for each block
+        verdicts = bytearray([CountVerdict.NOTHING]) * len(blocks)
+        return ReferenceCounts(verdicts, excess, _sum_verdicts(graph, blocks, {}), [], style.decrement)
+    leaders, references = graph.leaders(), graph.leaked_references()
     for index in counted:
         excess[index] = max(0, values.read_count(index) - references[index])
     own = _count_own_references(pieces, arch, blocks, array("I", filter(excess.__getitem__, counted)), values.find_offset)
@@ -82,7 +86,7 @@ def compare_counts(
             sums[0], sums[1] = sums[0] + 1, sums[1] + excess[index]
         elif index in own or (cycles[leader] and found[index] >= style.first_container):
             conclusions.setdefault(leader, style.cycle)
-    verdicts = bytearray([CountVerdict.NOTHING]) * len(leaders)
+    verdicts = bytearray([CountVerdict.NOTHING]) * len(blocks)
     for index in leaked if conclusions else ():
         verdicts[index] = conclusions.get(leaders[index], CountVerdict.NOTHING)
     if style.cycle == CountVerdict.UNCOLLECTED:

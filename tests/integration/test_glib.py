@@ -102,6 +102,12 @@ def test_leaks(where: list[str]) -> None:
     assert miscounted["AppSession"] == (LEAKED, LEAKED) and miscounted["GVariant (si)"] == (VARIANTS, VARIANTS)
 
 
+def test_missing_calls_are_named(core: str) -> None:
+    """Instances and variants are released by different functions."""
+    text = " ".join(run_cli("find", core).stdout.split())  # lines may be broken anywhere
+    assert "a g_object_unref or g_variant_unref is missing" in text
+
+
 def test_words_after_instances(tmp_path: Path) -> None:
     """If an instance ends before the last word of its block, this word does not count as a reference."""
     with cores.Running([str(build_with(tmp_path, "gobject_tails.c", "gobject-2.0"))], tmp_path / "run") as made:

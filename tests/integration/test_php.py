@@ -340,7 +340,7 @@ include '{truth.PROGRAMS / "values.php"}';
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("version", fpms.SUITES)
+@pytest.mark.parametrize("version", fpms.VERSIONS)
 def test_a_worker_of_fpm(version: str, tmp_path: Path) -> None:
     """A worker of PHP-FPM during a request: the leaked cycles and PHP's own figures."""
     with fpms.run_request(version, tmp_path, REQUEST) as output:

@@ -1,4 +1,4 @@
-"""PHP-FPM of Debian: a master with one worker, which runs a script for a request."""
+"""PHP-FPM of Debian and of the npm packages (phps.py): a master with one worker, which runs a script for a request."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import debian
+import phps
 
 SUITES = {"8.2": "bookworm", "8.4": "trixie"}
+VERSIONS = (*phps.PACKAGES, *SUITES)
 LIBRARIES = ("usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu")
 PATIENCE = 60.0
 """Seconds after which the server is considered to hang."""
@@ -25,16 +27,12 @@ BEGIN, PARAMS, STDIN, STDOUT = 1, 4, 5, 6
 @contextmanager
 def run_request(version: str, folder: Path, source: str) -> Iterator[str]:
     """Run a script as the request of a worker, and yield what it printed up to the line "ready". The request ends with the context.
-    Raises debian.PackagesMissing."""
-    place = debian.cache() / f"php-fpm-{version}"
-    debian.unpack_packages(SUITES[version], [f"php{version}-fpm"], place, {}, dependencies=True)
-    libraries = [place / "root" / one for one in LIBRARIES]
-    loader = next(path for path in (one / "ld-linux-x86-64.so.2" for one in libraries) if path.exists())
+    Raises debian.PackagesMissing or NodeMissing."""
+    program = _program(version)
     script, where, settings = folder / "request.php", folder / "socket", folder / "fpm.conf"
     script.write_text(source)
     pool = f"[www]\nuser = root\ngroup = root\nlisten = {where}\npm = static\npm.max_children = 1\n"
     settings.write_text(f"[global]\ndaemonize = no\nerror_log = {folder / 'log'}\n{pool}")
-    program = [str(loader), "--library-path", ":".join(map(str, libraries)), str(place / f"root/usr/sbin/php-fpm{version}")]
     with subprocess.Popen([*program, "-n", "-R", "-y", str(settings), "-F"], stderr=subprocess.DEVNULL, start_new_session=True) as master:
         try:
             until = time.monotonic() + PATIENCE
@@ -47,6 +45,18 @@ def run_request(version: str, folder: Path, source: str) -> Iterator[str]:
                 yield _receive(connection)
         finally:
             os.killpg(master.pid, signal.SIGKILL)
+
+
+def _program(version: str) -> Sequence[str]:
+    """Return the command that runs the php-fpm of a version in VERSIONS."""
+    if version in phps.PACKAGES:
+        folder = phps.get(version)
+        return ["/lib64/ld-linux-x86-64.so.2", "--library-path", str(folder / "lib"), str(folder / "php" / "php-fpm")]
+    place = debian.cache() / f"php-fpm-{version}"
+    debian.unpack_packages(SUITES[version], [f"php{version}-fpm"], place, {}, dependencies=True)
+    libraries = [place / "root" / one for one in LIBRARIES]
+    loader = next(path for path in (one / "ld-linux-x86-64.so.2" for one in libraries) if path.exists())
+    return [str(loader), "--library-path", ":".join(map(str, libraries)), str(place / f"root/usr/sbin/php-fpm{version}")]
 
 
 def _send(connection: socket.socket, variables: Mapping[str, str]) -> None:

@@ -29,7 +29,7 @@ from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import Lists, State, run_states
 from findleaks.target.base import Range, Target
 
-_VERSION = re.compile(rb"/perl[^\0]{0,64}?/(5\.\d\d)(?:\.\d+)?[/\0]")  # the directories of @INC
+_VERSION = re.compile(rb"perl[^\0]{0,64}?/(5\.\d\d)(?:\.\d+)?[/\0]")  # the directories of @INC
 _USED = run_states(State.IN_USE, State.IN_USE)
 _SAMPLE = 64  # arenas of values whose values show where bodies begin
 

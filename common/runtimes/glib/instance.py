@@ -259,7 +259,7 @@ class GLib(Runtime):
             if number < own and 0 < used[number] < min(size // 8, LAST_WORD):
                 patterns[index] = used[number]
         unused = (Exclusion(EVERY_WORD << words & EVERY_WORD) for words in range(1, LAST_WORD))
-        return Exclusions(patterns, (Exclusion(0), *unused)) if any(patterns) else None
+        return Exclusions(patterns, (Exclusion(0), *unused)) if patterns.count(0) < len(patterns) else None
 
     def bookkeeping(self) -> Sequence[Range]:
         """Return the words that refer to instances or sources and that `ref_count` does not
@@ -338,8 +338,8 @@ class GLib(Runtime):
         bound = {self._directory.blocks.find(one.dependent.address) for one in self._bindings}
         values = CountedValues(types, names, lambda index: self._count(index) - (index in bound), offset)
         counts = compare_counts(pieces, self._target.arch, graph, self._directory.blocks, values, style)
-        objects = any(one.objects and not one.name.startswith("GVariant") for one in counts.types)
-        return counts if objects else counts._replace(decrement="g_variant_unref")
+        calls = {"g_variant_unref" if one.name.startswith("GVariant") else "g_object_unref" for one in counts.types if one.objects}
+        return counts._replace(decrement=" or ".join(sorted(calls))) if calls else counts
 
     def _count(self, index: int) -> int:
         """Return the reference count of the instance or variant in a block; 0 for others."""
