@@ -155,6 +155,7 @@ class FrameTable:
         self.target, self.module = target, module
         self._commons: dict[int, Optional[Common]] = {}
         self._header = self._table = self.count = 0
+        self._found = Range(0, 0), 0  # for which addresses _entry last found which entry
         try:
             self._open()
         except (UnreadableMemory, Malformed):
@@ -217,17 +218,22 @@ class FrameTable:
 
     def _entry(self, pc: int) -> int:
         """Return the address of the frame description entry (FDE) for `pc`, found by bisection of
-        the header's table; 0 if there is none."""
+        the header's table; 0 if there is none. Successive addresses are often in one function."""
+        if self._found[0].start <= pc < self._found[0].end:
+            return self._found[1]
         low, high = 0, self.count
+        start, end = 0, 1 << 64  # of the addresses that are known to have the same entry
         while low < high:
             middle = (low + high) // 2
-            if self._bytes(self._table + 8 * middle, 4).read_signed(4) + self._header <= pc:
-                low = middle + 1
+            code = self._bytes(self._table + 8 * middle, 4).read_signed(4) + self._header
+            if code <= pc:
+                low, start = middle + 1, code
             else:
-                high = middle
+                high, end = middle, code
         if not low:
             return 0
-        return self._bytes(self._table + 8 * low - 4, 4).read_signed(4) + self._header
+        self._found = Range(start, end), self._bytes(self._table + 8 * low - 4, 4).read_signed(4) + self._header
+        return self._found[1]
 
     def _description(self, pc: int) -> Optional[_Description]:
         """Return the last FDE that begins at or before `pc`; None if there is none, or if it is
