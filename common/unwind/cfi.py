@@ -221,19 +221,14 @@ class FrameTable:
         the header's table; 0 if there is none. Successive addresses are often in one function."""
         if self._found[0].start <= pc < self._found[0].end:
             return self._found[1]
-        low, high = 0, self.count
-        start, end = 0, 1 << 64  # of the addresses that are known to have the same entry
+        low, high, start, end = 0, self.count, 0, 1 << 64  # [start, end) has the same entry
         while low < high:
             middle = (low + high) // 2
             code = self._bytes(self._table + 8 * middle, 4).read_signed(4) + self._header
-            if code <= pc:
-                low, start = middle + 1, code
-            else:
-                high, end = middle, code
-        if not low:
-            return 0
-        self._found = Range(start, end), self._bytes(self._table + 8 * low - 4, 4).read_signed(4) + self._header
-        return self._found[1]
+            low, start, high, end = (middle + 1, code, high, end) if code <= pc else (low, start, middle, code)
+        entry = self._bytes(self._table + 8 * low - 4, 4).read_signed(4) + self._header if low else 0
+        self._found = Range(start, end), entry
+        return entry
 
     def _description(self, pc: int) -> Optional[_Description]:
         """Return the last FDE that begins at or before `pc`; None if there is none, or if it is

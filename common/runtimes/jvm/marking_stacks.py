@@ -40,7 +40,8 @@ def unused_segments(tables: Tables, engine: Engine, data: Iterable[Range], direc
             for place in places:
                 first = place - (_MEMBERS - 1) * tables.memory.size
                 items = piece.data[first - piece.address :][: tables.memory.size] if first >= piece.address else b""
-                # Few of the pointers are members of a stack, so the other words are read only if the first one fits.
+                # Few of the pointers are members of a stack, so the other words are read only if
+                # the first one fits.
                 if items and not 0 < int.from_bytes(items, order) <= _MOST_ITEMS:
                     continue
                 members = tables.memory.words(first, _MEMBERS)
