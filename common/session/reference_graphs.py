@@ -63,6 +63,7 @@ class ReferenceGraphs:
         self._session, self._heuristics = session, heuristics
         self._graph: Optional[Graph] = None
         self._is_classified = False  # whether the graph is also marked and classified
+        self._complete: list[Graph] = []  # the graphs to which _add_doubtful has added words
         self.learned: Learned = NO_CONVENTIONS
         self.structures = Structures()
         self.disguised: Disguised = NOT_DISGUISED
@@ -281,6 +282,7 @@ class ReferenceGraphs:
         learned = self._learn_conventions(graph)
         if learned.heuristics:
             before = graph.totals(Kind.POSSIBLE)
+            self._complete.clear()
             graph = self._graph = self._scan(self._heuristics | learned.heuristics)
             self._mark(graph)
             self.structures = recognise_structures(self._session, graph)
@@ -320,10 +322,11 @@ class ReferenceGraphs:
                 session.report_progress("following pointers", 0.0)
 
     def _add_doubtful(self, graph: Graph) -> Graph:
-        """Add the doubtful words that threads will read again, and return `graph`, which then has
-        all roots."""
+        """Add the doubtful words that threads will read again, unless `graph` has them. Return
+        `graph`, which then has all roots."""
         session = self._session
-        if session.doubtful.all_dead is not None:
+        if session.doubtful.all_dead is not None and not any(one is graph for one in self._complete):
+            self._complete.append(graph)
             for piece in session.pieces(intersection(session.roots, session.doubtful.all_dead.ranges()), "reading the roots"):
                 graph.scan_roots(piece)
             graph.root_words(session.register_words())

@@ -155,6 +155,7 @@ class FrameTable:
         self.target, self.module = target, module
         self._commons: dict[int, Optional[Common]] = {}
         self._header = self._table = self.count = 0
+        self._found = Range(0, 0), 0  # for which addresses _entry last found which entry
         try:
             self._open()
         except (UnreadableMemory, Malformed):
@@ -217,17 +218,17 @@ class FrameTable:
 
     def _entry(self, pc: int) -> int:
         """Return the address of the frame description entry (FDE) for `pc`, found by bisection of
-        the header's table; 0 if there is none."""
-        low, high = 0, self.count
+        the header's table; 0 if there is none. Successive addresses are often in one function."""
+        if self._found[0].start <= pc < self._found[0].end:
+            return self._found[1]
+        low, high, start, end = 0, self.count, 0, 1 << 64  # [start, end) has the same entry
         while low < high:
             middle = (low + high) // 2
-            if self._bytes(self._table + 8 * middle, 4).read_signed(4) + self._header <= pc:
-                low = middle + 1
-            else:
-                high = middle
-        if not low:
-            return 0
-        return self._bytes(self._table + 8 * low - 4, 4).read_signed(4) + self._header
+            code = self._bytes(self._table + 8 * middle, 4).read_signed(4) + self._header
+            low, start, high, end = (middle + 1, code, high, end) if code <= pc else (low, start, middle, code)
+        entry = self._bytes(self._table + 8 * low - 4, 4).read_signed(4) + self._header if low else 0
+        self._found = Range(start, end), entry
+        return entry
 
     def _description(self, pc: int) -> Optional[_Description]:
         """Return the last FDE that begins at or before `pc`; None if there is none, or if it is

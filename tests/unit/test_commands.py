@@ -218,6 +218,17 @@ def test_a_warning_is_only_in_results_that_it_concerns(made: Session, monkeypatc
     assert warned == [False, True, False, False, True, True, False]
 
 
+def test_words_that_threads_read_again_are_added_once(made: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command may compute many paths. In a JVM, finding these words takes 20 ms."""
+    monkeypatch.setattr(sessions, "doubtful", lambda *_: Doubtful([], [LONE], Unread(), {}, True))
+    block = made.directory.blocks.find(HELD)
+    chain = made.path(block)
+    calls: list[Session] = []
+    monkeypatch.setattr(Session, "register_words", lambda self: calls.append(self) or [])
+    assert [made.path(block) for _ in range(3)] == [chain] * 3 and chain
+    assert not calls
+
+
 def test_all_text_from_the_target_is_escaped(made: Session) -> None:
     target = made.target
     assert isinstance(target, FakeTarget)

@@ -89,6 +89,23 @@ def test_memory_that_looks_like_mapped_chunks(pages: Sequence[int], kept: Sequen
     assert [(mapped.end - mapped.start) // page for mapped in found] == kept
 
 
+def test_large_memory_is_searched_last_for_mapped_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    page, heap, count = 0x1000, 0x1000_0000, 3
+    chunks = b"".join(struct.pack("<QQ", 0, 2 * page - 16 | 2).ljust(2 * page, b"\0") for _ in range(count))
+    target = FakeTarget({heap: bytes(16 * len(chunks)), CHAIN: chunks, CHAIN << 1: chunks})
+    free = [Range(start, start + len(target.read(start, size))) for start, size in ((heap, 16 * len(chunks)), (CHAIN, len(chunks)))]
+    read: list[int] = []
+    pieces = target.pieces
+    monkeypatch.setattr(target, "pieces", lambda start, end: read.append(start) or pieces(start, end))
+    found = find_mmapped(Memory(target), 16, free, count, len(chunks))
+    assert [mapped.start for mapped in found] == [CHAIN + at * 2 * page for at in range(count)]
+    assert read and min(read) >= CHAIN, "the heap was searched"
+    free = [Range(CHAIN, CHAIN + len(chunks)), Range(CHAIN << 1, (CHAIN << 1) + 2 * page), free[0]]
+    found = find_mmapped(Memory(target), 16, free, None, None)
+    assert [mapped.start for mapped in found] == sorted(mapped.start for mapped in found)
+    assert len(found) == count + 1
+
+
 def test_a_search_of_much_memory_can_be_interrupted() -> None:
     with pytest.raises(Interrupted):
         list(Memory(FakeTarget({CHAIN: bytes(64)}, stop_after=0)).scan(CHAIN, CHAIN + 64))

@@ -29,14 +29,15 @@ MOST_ADDED, MOST_SINGLE = 3, 300  # limits of _add_up: chunks of a set, and diff
 
 
 def find_mmapped(memory: Memory, align: int, free: Sequence[Range], count: Optional[int], size: Optional[int]) -> list[MappedChunk]:
-    """Find mmapped chunks in the sorted ranges `free`, ascending. Stop when `count` chunks with
-    `size` bytes in total are found (None: unknown)."""
+    """Find mmapped chunks in the disjoint ranges `free`, ascending. Stop when `count` chunks with
+    `size` bytes in total are found (None: unknown). The largest ranges, such as the heap of a JVM,
+    are searched last, because each page of a range is read."""
     found: list[MappedChunk] = []
     total = 0
     page = memory.arch.page
     if count == 0 and not size:
         return found
-    for start, end in free:
+    for start, end in sorted(free, key=lambda one: one.end - one.start):
         at = start
         for place in _find_candidates(memory, align, start, end):
             if place < at:
@@ -47,8 +48,8 @@ def find_mmapped(memory: Memory, align: int, free: Sequence[Range], count: Optio
                 total += mapped.end - mapped.start
                 at = mapped.end
                 if len(found) == count and size is not None and size_agrees(found, size, memory.size) and size - total < page:
-                    return found
-    return _remove_strays(found, count, size, memory.size)
+                    return sorted(found)
+    return _remove_strays(sorted(found), count, size, memory.size)
 
 
 def size_agrees(found: Sequence[MappedChunk], size: int, word: int) -> bool:

@@ -33,12 +33,18 @@ _ITEM_WORDS = (1, 2)  # possible words of an item
 
 def unused_segments(tables: Tables, engine: Engine, data: Iterable[Range], directory: Directory) -> Iterator[Range]:
     """Yield the items of segments that are not in use. `data`: the writable data of libjvm."""
-    heaps = directory.ranges()
+    heaps, order = directory.ranges(), tables.memory.arch.byteorder
     for start, end in data if heaps else ():
         for piece in nonzero_pieces(tables.target, start, end):
             places, _ = find_pointers_into(engine, piece, [Range(heaps[0].start, heaps[-1].end)])
             for place in places:
-                members = tables.memory.words(place - (_MEMBERS - 1) * tables.memory.size, _MEMBERS)
+                first = place - (_MEMBERS - 1) * tables.memory.size
+                items = piece.data[first - piece.address :][: tables.memory.size] if first >= piece.address else b""
+                # Few of the pointers are members of a stack, so the other words are read only if
+                # the first one fits.
+                if items and not 0 < int.from_bytes(items, order) <= _MOST_ITEMS:
+                    continue
+                members = tables.memory.words(first, _MEMBERS)
                 if members is not None and _is_stack(members):
                     yield from _read_segments(tables, directory.blocks, members)
 
