@@ -130,6 +130,12 @@ class Goroutines:
         first = self._memory.words(place, min(count, _CHECKED)) or ()
         if not first or len(set(first)) != len(first) or not all(self._is_goroutine(layout, one) for one in first):
             return ()
+        # If a stale pointer to a former array of goroutines precedes a large number, only elements
+        # at the beginning are goroutines. In a truncated core, some goroutines cannot be read.
+        some = [self._memory.word(one) or 0 for one in range(place, place + 8 * count, 8 * -(-count // _CHECKED))]
+        found = [one for one in some if self._is_goroutine(layout, one)]
+        if 2 * len(found) <= len(some) or any(not one or self._memory.word(one) is not None for one in some if one not in found):
+            return ()
         # mspans without neighbours look like goroutines that have ended. Therefore at least one of
         # the checked goroutines must have a stack. It need not be the first goroutine, because
         # the first goroutine of a library has ended.
