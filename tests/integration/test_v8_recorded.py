@@ -147,7 +147,8 @@ def test_frames_that_refer_to_unmapped_memory(version: str, way: str, tmp_path: 
         program.end()
     stacks = [[frame["function"] for frame in stack["frames"]] for stack in made.stacks]
     assert sum(amount for stack, amount in zip(stacks, made.amounts) if "probe_forged" in stack) == ROUNDS
-    assert not any({"inner", "outer"} & {*stack} for stack in stacks)
+    # V8's parser may allocate as many bytes when it compiles one of the two functions.
+    assert not any({"inner", "outer"} & {*stack} for stack in stacks if "probe_forged" in stack)
     assert any("refer to memory that is not mapped" in warning for warning in made.warnings)
 
 
