@@ -30,6 +30,23 @@ def test_calls(is_text: bool, type_name: str, has_parts: bool, chosen: set[str])
 
 
 @pytest.mark.parametrize(
+    ("names", "is_text", "chosen"),
+    [
+        (("CString", "mk", "mk_free"), False, {"mk"}),
+        (("CString", "mk", "mk_free"), True, {"CString"}),
+        (("mk", "grow"), True, {"mk", "grow"}),
+        (("strdup", "mk"), True, {"strdup"}),
+        (("CString", "a", "b", "c", "d"), False, set()),
+        (("CString", "mk_free"), False, set()),
+        (("malloc", "mk"), False, {"malloc"}),
+    ],
+)
+def test_functions_whose_names_say_nothing(names: tuple[str, ...], is_text: bool, chosen: set[str]) -> None:
+    """They are listed only if no other call fits, and if they are few."""
+    assert {name for name, _ in choose_calls([(name, "main.f") for name in names], is_text, "", False)} == chosen
+
+
+@pytest.mark.parametrize(
     ("call", "type_name", "has_parts", "remedy"),
     [
         ("C.parser_new in main.open (main.go:7)", "", True, "call the function of the library that deletes such an object"),

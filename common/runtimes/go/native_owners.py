@@ -33,6 +33,7 @@ _BYTES, _MALLOCS = "CBytes", ("malloc", "calloc", "realloc")
 _ALLOCATING = (*_STRINGS, _BYTES, *_MALLOCS, "strdup", "strndup")
 _SUFFIX = re.compile(r"_(?:t|s|st)$")  # of names of types in C
 _MAKING = re.compile(r"new|alloc|create|init|open|parse|dup|load|make|build|read|copy|clone|start|compile", re.IGNORECASE)
+_ENDING = re.compile(r"free|delete|destroy|release|close|unref|clear|stop|end|finish", re.IGNORECASE)
 _MOST_OBJECTS = 1 << 10  # objects of a type that are examined
 _MOST_CALLS = 3  # calls that a sentence names
 
@@ -101,10 +102,22 @@ def list_allocating_calls(target: Target, tables: Sequence[FunctionTable], is_te
 def choose_calls(found: Iterable[tuple[str, str]], is_text: bool, type_name: str, has_parts: bool) -> Collection[tuple[str, str]]:
     """Return those of some calls that may have allocated blocks with text, or objects of a type, or
     other blocks. A call is the C function, and the caller. `has_parts`: whether the blocks refer to
-    others, which copies of Go's bytes do not."""
+    others, which copies of Go's bytes do not. If no call is known to allocate such blocks, return
+    the calls of C functions whose names do not show what they do, but only if they are few."""
+    every = list(found)
+    known = [key for key in every if key[0] in _ALLOCATING or _MAKING.search(key[0])]
+    return _choose_known(known, is_text, type_name, has_parts) or _choose_unknown([key for key in every if key not in known])
+
+
+def _choose_unknown(found: Sequence[tuple[str, str]]) -> Collection[tuple[str, str]]:
+    chosen = [key for key in found if not _ENDING.search(key[0])]
+    return chosen if len(chosen) <= _MOST_CALLS else ()
+
+
+def _choose_known(found: Sequence[tuple[str, str]], is_text: bool, type_name: str, has_parts: bool) -> Collection[tuple[str, str]]:
     if not type_name:
         alike = [key for key in found if (key[0] in _STRINGS) == is_text and not (has_parts and key[0] == _BYTES)]
-        return alike or list(found)
+        return alike or (found if is_text else ())
     # Only C++ has namespaces and templates, and its objects are not allocated with malloc.
     is_class = "::" in type_name or "<" in type_name
     others = [key for key in found if key[0] not in _ALLOCATING or (not is_class and key[0] in _MALLOCS)]
@@ -118,13 +131,13 @@ def choose_calls(found: Iterable[tuple[str, str]], is_text: bool, type_name: str
 def _name_call(places: Sequence[Place], stub: str) -> Optional[tuple[str, Place]]:
     """Return the C function that a call reaches, and the caller. `places`: the functions at the
     call, which may be inlined; `stub`: the Go function that is called. Return None for calls within
-    cgo's own functions, and for C functions that are not known to allocate."""
+    cgo's own functions."""
     names = [stub, *(one.function for one in places)]
     inner = [name for name in names if _STUB.search(name)][-1]
     caller = next((one for one in places if not _STUB.search(one.function)), None)
     name = inner[_STUB.search(inner).end() :]  # type: ignore[union-attr]
     name = _NAMES.get(name, name or "malloc")
-    return (name, caller) if caller is not None and (name in _ALLOCATING or _MAKING.search(name)) else None
+    return (name, caller) if caller is not None else None
 
 
 def _rank(key: tuple[str, str], is_structure: bool) -> tuple[int, str, str]:
