@@ -46,3 +46,16 @@ def count_objects(page: dict[str, list[dict[str, int]]]) -> dict[str, int]:
     """Return the numbers of live objects of the types of the program."""
     found = {str(one["name"]): one["objects"] for one in page["types"]}
     return {name: count for name, count in found.items() if name in WANTED or name in ABSENT}
+
+
+@pytest.mark.platform("x86-64", "Go")
+@pytest.mark.parametrize("version", ["", *(pytest.param(one, marks=pytest.mark.matrix) for one in VERSIONS)])
+def test_trees_that_only_variables_refer_to(version: str, tmp_path: Path) -> None:
+    """Functions store the objects where arguments point, or return them. If a function stores objects of two types, they have no type."""
+    program = build(tmp_path, version, STRIPPED, name="go_trees")
+    with Running([str(program), "2000"], tmp_path / "run") as run:
+        printed = dict(line.split() for line in run.output.splitlines() if line.startswith("main."))
+        page = runtime_page("go", "--pid", str(run.pid))
+    found = {str(one["name"]): str(one["objects"]) for one in page["types"] if one["objects"]}
+    assert len(printed) == 5
+    assert {name: count for name, count in found.items() if name.startswith("main.")} == printed

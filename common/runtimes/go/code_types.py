@@ -23,6 +23,7 @@ from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.runtimes.go import machine_code as code
+from findleaks.runtimes.go.code_flow import ANYWHERE, UNKNOWN, Call, CodeTypes, Origin, State, Value, merge_states, split_code
 from findleaks.runtimes.go.engine import NONE
 from findleaks.runtimes.go.machine_code import ABSOLUTE, CONVENTIONS, NOWHERE, STACK, Convention, Step
 from findleaks.runtimes.go.moduledata import Program
@@ -33,11 +34,11 @@ from findleaks.runtimes.go.receivers import Receivers
 from findleaks.runtimes.go.type_table import TypeNames
 from findleaks.runtimes.go.types import CHAN, MAP, STRUCT, Type
 from findleaks.target.ranges import merge_ranges, range_at
-from findleaks.value_classes import NamedTuple
 
 _MAX_CODE = 1 << 16  # bytes of a function
 _MOST_DEPTH = 2  # calls whose results are looked for in the called function
 _BARRIER = "runtime.gcWriteBarrier"  # preserves all registers but one
+_HARMLESS = ("runtime.morestack", "runtime.panic", "runtime.goPanic")  # these change no variable
 _USES_MAP = re.compile(r"runtime\.map(assign|access|delete|clear|iterinit|IterStart)")
 _CLOSURE = "struct { F uintptr"
 _MOST_VISITS = 8  # of each part of a function, on average
@@ -46,40 +47,6 @@ _ARGUMENTS = 5  # registers that calls of the runtime use
 _MOST_ARGUMENTS = 1 << 12  # bytes on the stack
 
 
-class Value(NamedTuple):
-    """What is known of a word. `object`: the type value of the object to which it points, or NONE.
-    `number`: its value, if it is a constant. `place`: the variable (its address) or the word of the
-    stack (its offset from the frame's end, negative or small) from which it was loaded."""
-
-    object: int = NONE
-    number: Optional[int] = None
-    place: Optional[int] = None
-
-
-class CodeTypes(NamedTuple):
-    """What the code of one function proves. `slots`: the type value of the object to which a word
-    of the function's frame refers, by the word's offset from the end of the frame. `variables`: the
-    type value of the object to which a variable refers, by address; NONE if the code may store
-    other objects in this variable. `closures`: the type value of closures, by address of their
-    function. `result`: the type value of the object to which the first result refers, or NONE.
-    `calls`: the arguments of direct calls, by return address."""
-
-    slots: Mapping[int, int]
-    variables: Mapping[int, int]
-    closures: Mapping[int, int]
-    result: int
-    calls: Mapping[int, Call]
-
-
-class Call(NamedTuple):
-    """A direct call of a function, and the type values of the objects to which its arguments refer,
-    by register."""
-
-    function: int
-    arguments: tuple[tuple[int, int], ...]
-
-
-_UNKNOWN = Value()
 _NOTHING = CodeTypes({}, {}, {}, NONE, {})
 
 
@@ -114,6 +81,12 @@ class CodeReader:
             self._known[key] = _NOTHING  # for recursive functions
             self._known[key] = self._read(self._convention, table, function, arguments, depth)
         return self._known[key]
+
+    def read_called(self, entry: int, function: Optional[Function], depth: int) -> CodeTypes:
+        """Return what the code of a called function proves; nothing for functions of the runtime,
+        and for functions at a large depth."""
+        is_read = function is not None and depth <= _MOST_DEPTH and not function.name.startswith(("runtime.", "internal/runtime/"))
+        return self.read(entry, (), depth) if is_read else _NOTHING
 
     def forget(self) -> None:
         """Forget functions that were read, because more closures are known."""
@@ -178,11 +151,6 @@ class CodeReader:
         return self._names.title(object_)
 
 
-_State = dict[tuple[bool, int], Value]
-"""What is known at a step: the values of registers (False, number), and of words of the stack
-(True, offset from the frame's end)."""
-
-
 class _Walk:
     """Follows the steps of one function. The code is divided into parts, each of which ends at a
     branch or before the target of one. A fact is known at the start of a part if it is known at the
@@ -193,24 +161,28 @@ class _Walk:
     ) -> None:
         self._reader, self._convention, self._table, self._function = reader, convention, table, function
         self._slots, self._depth, self._extent = slots, depth, table.extent(function.entry)
-        self._state: _State = {}
+        self._state: State = {}
         self._stores: dict[int, set[int]] = {}
         self._closures: dict[int, set[int]] = {}
         self._results: set[int] = set()
         self._calls: dict[int, Call] = {}
+        self._through: dict[Origin, set[int]] = {}  # stores where arguments point
+        self._escaped: set[int] = set()
+        self._is_complete = False
         self._returns: dict[int, int] = {}  # addresses of calls, and those of the next instructions
 
     def run(self, steps: Sequence[Step], arguments: Iterable[tuple[int, int]]) -> None:
         """Follow the steps. `arguments`: see Call."""
-        parts = _split(steps)
+        parts = split_code(steps)
         if self._function.entry not in parts:
             return
         self._returns = {one.address: after.address for one, after in zip(steps, steps[1:]) if one.kind == code.CALL}
-        first: _State = {(False, register): Value(object_) for register, object_ in arguments}
+        first: State = {(False, register): Value(origins=frozenset({(register, 0)})) for register in range(_MOST_REGISTERS)}
+        first |= {(False, register): Value(object_, origins=frozenset({(register, 0)})) for register, object_ in arguments}
         context = self._reader.closures.get(self._function.entry, NONE)
         if context != NONE:
             first[False, self._convention.context] = Value(context)
-        states: dict[int, _State] = {self._function.entry: first}
+        states: dict[int, State] = {self._function.entry: first}
         pending = [self._function.entry]
         for _ in range(_MOST_VISITS * len(parts)):
             if not pending:
@@ -224,22 +196,23 @@ class _Walk:
                 if target == self._function.entry and any(step.kind == code.CALL for step in steps_of):
                     continue  # the stack was grown: all registers are those of the call
                 known = states.get(target)
-                merged = self._state if known is None else _merge(known, self._state)
+                merged = self._state if known is None else merge_states(known, self._state)
                 if target in parts and merged != known:
                     states[target] = dict(merged)
                     pending.append(target)
         # Until here, too much was known: not all parts that lead to a part had been followed.
         self._stores, self._closures, self._results, self._calls = {}, {}, set(), {}
+        self._through, self._escaped, self._is_complete = {}, set(), not pending
         for start, state in states.items() if not pending else ():
             self._state = dict(state)
             for step in parts[start][0]:
                 self._follow(step)
 
     def _get(self, register: int) -> Value:
-        return self._state.get((False, register), _UNKNOWN)
+        return self._state.get((False, register), UNKNOWN)
 
     def _set(self, register: int, value: Value) -> None:
-        if value == _UNKNOWN:
+        if value == UNKNOWN:
             self._state.pop((False, register), None)
         else:
             self._state[False, register] = value
@@ -255,6 +228,8 @@ class _Walk:
             self._set(step.register, Value(number=step.number))
         elif kind == code.COPY:
             self._set(step.register, self._get(step.base))
+        elif kind == code.ADD:
+            self._set(step.register, self._get(step.base).plus(step.number))
         elif kind == code.LOAD:
             self._set(step.register, self._load(self._resolve(step)))
         elif kind == code.STORE:
@@ -266,9 +241,12 @@ class _Walk:
         elif kind == code.CALL:
             self._call(step)
         elif kind == code.END and step.number and self._get(0).number != 0:
-            self._results.add(self._get(0).object)
+            # If an argument is returned, it has the type of the other results.
+            if self._get(0).object != NONE or not self._get(0).origins:
+                self._results.add(self._get(0).object)
         elif kind == code.JUMP and not self._extent.start <= step.number < self._extent.end:
             self._results.add(NONE)  # those of another function
+            self._escape(self._get(register) for register in range(_MOST_REGISTERS))
 
     def _forget_registers(self) -> None:
         self._state = {key: known for key, known in self._state.items() if key[0]}
@@ -299,14 +277,30 @@ class _Walk:
                 return
             self._state.pop((True, place), None)
             if step.register != code.NUMBER:
-                if value != _UNKNOWN:
+                if value != UNKNOWN:
                     self._state[True, place] = value
                 if value.number != 0:
                     self._stores.setdefault(place, set()).add(value.object)
-        elif step.base == ABSOLUTE and self._reader.is_variable(step.number):
+            return
+        self._escape([value])
+        if step.base == ABSOLUTE and self._reader.is_variable(step.number):
             self._prove(step.number, value.object)
-        elif step.base >= 0 and step.number == 0 and value.number is not None:
-            self._note_closure(self._get(step.base).object, value.number)
+        elif step.base >= 0:
+            if value.number != 0 and step.register != code.NUMBER:
+                for register, offset in self._get(step.base).origins:
+                    self._store_through((register, offset if offset == ANYWHERE else offset + step.number), value.object)
+            if step.number == 0 and value.number is not None:
+                self._note_closure(self._get(step.base).object, value.number)
+
+    def _store_through(self, origin: Origin, object_: int) -> None:
+        """Note that an object, or something unknown (NONE), is stored where an argument points."""
+        if origin[1] == ANYWHERE:
+            self._escaped.add(origin[0])
+        else:
+            self._through.setdefault(origin, set()).add(object_)
+
+    def _escape(self, values: Iterable[Value]) -> None:
+        self._escaped.update(register for value in values for register, _ in value.origins)
 
     def _prove(self, place: Optional[int], object_: int) -> None:
         if place is not None and object_ != NONE:
@@ -325,10 +319,8 @@ class _Walk:
             self._state.pop((False, self._convention.barrier), None)
             return
         object_ = self._result_of(name, step.number)
-        allocates = object_ != NONE and name.startswith("runtime.")  # and changes no variable
-        for number in () if allocates else [self._get(register).number for register in range(_MOST_REGISTERS)]:
-            if number and self._reader.is_variable(number):  # the function may change the variable
-                self._stores.setdefault(number, set()).add(NONE)
+        if not (name.startswith("runtime.") and (object_ != NONE or name.startswith(_HARMLESS))):
+            self._follow_arguments(step.number, found[1] if found is not None and name else None)
         known = [(register, self._get(register).object) for register in range(_MOST_REGISTERS)]
         known = [(register, object_) for register, object_ in known if object_ != NONE]
         if known and step.number and step.address in self._returns:
@@ -338,6 +330,26 @@ class _Walk:
             self._forget_arguments(step, found[1])
         if object_ != NONE:
             self._set(0, Value(object_))
+
+    def _follow_arguments(self, function: int, called: Optional[Function]) -> None:
+        """Note what a called function stores where its arguments point: addresses of variables, and
+        arguments of this function. `called`: None if it is unknown."""
+        words = _MOST_REGISTERS if called is None or called.arguments < 0 else -(-called.arguments // 8)
+        values = [self._get(register) for register in range(min(words, _MOST_REGISTERS))]
+        if not any(value.origins or (value.number and self._reader.is_variable(value.number)) for value in values):
+            return
+        inner = self._reader.read_called(function, called, self._depth + 1)
+        for register, value in enumerate(values):
+            if not inner.is_known or register in inner.escaped:
+                self._escape([value])
+                if value.number and self._reader.is_variable(value.number):
+                    self._stores.setdefault(value.number, set()).add(NONE)
+                continue
+            for offset, object_ in ((at, object_) for (one, at), object_ in inner.stores.items() if one == register):
+                if value.number and self._reader.is_variable(value.number + offset):
+                    self._stores.setdefault(value.number + offset, set()).add(object_)
+                for origin, at in value.origins:
+                    self._store_through((origin, at if at == ANYWHERE else at + offset), object_)
 
     def _forget_arguments(self, step: Step, called: Function) -> None:
         """Forget the words of the stack that a called function may change: those of its arguments
@@ -382,39 +394,5 @@ class _Walk:
         variables = {place: stores.get(place, NONE) for place in self._stores if self._reader.is_variable(place)}
         slots = {place: value for place, value in stores.items() if place not in variables}
         result = next(iter(self._results)) if len(self._results) == 1 else NONE
-        return CodeTypes(slots, variables, closures, result, self._calls)
-
-
-def _split(steps: Sequence[Step]) -> dict[int, tuple[list[Step], list[int]]]:
-    """Return, by address, parts of code that are executed from their start to their end, and the
-    addresses of the parts that may follow."""
-    targets = {step.number for step in steps if step.kind in (code.BRANCH, code.JUMP)}
-    parts: dict[int, tuple[list[Step], list[int]]] = {}
-    part: list[Step] = []
-    before = None
-    for step in steps:
-        is_new = before is None or (before.kind in (code.BRANCH, code.JUMP, code.END, code.UNKNOWN_JUMP) and before.address != step.address)
-        if is_new or (step.address in targets and step.address not in parts):
-            if before is not None and before.kind not in (code.JUMP, code.END, code.UNKNOWN_JUMP):
-                parts[part[0].address][1].append(step.address)
-            part = []
-            parts[step.address] = part, []
-        part.append(step)
-        if step.kind in (code.BRANCH, code.JUMP):
-            parts[part[0].address][1].append(step.number)
-        before = step
-    return parts
-
-
-def _merge(first: _State, second: _State) -> _State:
-    """Return what is known in both states. A reference may also be nil."""
-    merged: _State = {}
-    for key, one in first.items():
-        other = second.get(key, _UNKNOWN)
-        if one == other or (other.number == 0 and one.object != NONE):
-            merged[key] = one
-        elif one.number == 0 and other.object != NONE:
-            merged[key] = other
-        elif one.object == other.object != NONE:
-            merged[key] = Value(one.object)
-    return merged
+        through = {origin: next(iter(types)) if len(types) == 1 else NONE for origin, types in self._through.items()}
+        return CodeTypes(slots, variables, closures, result, self._calls, through, frozenset(self._escaped), self._is_complete)

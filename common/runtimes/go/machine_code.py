@@ -20,7 +20,7 @@ from findleaks.target.arch import AARCH64, X86_64
 from findleaks.target.encoded_numbers import decode_signed
 from findleaks.value_classes import NamedTuple
 
-CONSTANT, COPY, LOAD, STORE, FORGET, CALL, BRANCH, JUMP, END, UNKNOWN_JUMP = range(10)
+CONSTANT, COPY, LOAD, STORE, FORGET, CALL, BRANCH, JUMP, END, UNKNOWN_JUMP, ADD = range(11)
 """Kinds of steps. FORGET: an instruction changes `register`, or all registers if it is NOWHERE.
 BRANCH and JUMP continue at address `number`."""
 NOWHERE, STACK, ABSOLUTE, NUMBER = -1, -2, -3, -4
@@ -33,6 +33,7 @@ class Step(NamedTuple):
 
     - CONSTANT: `register` becomes `number`.
     - COPY: `register` becomes the value of `base`.
+    - ADD: `register` becomes `base` + `number`.
     - LOAD: `register` becomes the word at `base` + `number`.
     - END: nothing follows; `number` is 1 if the function returns.
     - STORE: the word at `base` + `number` becomes the value of `register` (NUMBER: it becomes a
@@ -116,7 +117,7 @@ def _translate_x86(at: int, size: int, name: str, operands: str) -> Step:
             return Step(at, LOAD, _PLACES[first], base, offset)
         if base == ABSOLUTE:
             return Step(at, CONSTANT, _PLACES[first], NOWHERE, offset)
-        return Step(at, FORGET, _PLACES[first])
+        return Step(at, ADD, _PLACES[first], base, offset) if base >= 0 else Step(at, FORGET, _PLACES[first])
     memory = _MEMORY.match(first)
     if memory is not None and name.startswith("mov"):
         base = _PLACES.get(memory[2], NOWHERE)
@@ -177,7 +178,10 @@ def _translate_aarch64(at: int, word: int, page: Optional[tuple[int, int]]) -> I
         offset = word >> 10 & 0xFFF
         offset = offset << 12 if word & 1 << 22 else offset
         known = page is not None and page[0] == base
-        yield Step(at, CONSTANT, to, NOWHERE, page[1] + offset) if known and page is not None else Step(at, FORGET, to)
+        if known and page is not None:
+            yield Step(at, CONSTANT, to, NOWHERE, page[1] + offset)
+        else:
+            yield Step(at, FORGET, to) if base == _SP else Step(at, ADD, to, base, offset)
     elif word & 0xFFE0FFE0 == 0xAA0003E0:  # mov
         source = word >> 16 & 31
         yield Step(at, CONSTANT, to) if source == _SP else Step(at, COPY, to, source)
