@@ -15,8 +15,9 @@ from findleaks.allocators.memory import Memory
 from findleaks.disasm.capstone_loader import CapstoneMissing
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import State
+from findleaks.runtimes.go.code_flow import CodeTypes
 from findleaks.runtimes.go.code_references import find_references
-from findleaks.runtimes.go.code_types import CodeReader, CodeTypes
+from findleaks.runtimes.go.code_types import CodeReader
 from findleaks.runtimes.go.engine import NONE, TypeSearch, find_places
 from findleaks.runtimes.go.moduledata import Program
 from findleaks.runtimes.go.packages import is_library
