@@ -10,7 +10,7 @@ import signal
 from collections.abc import Sequence
 from typing import Optional
 
-from findleaks.audit.corruption import Damage, Explainer
+from findleaks.audit.corruption import Damage
 from findleaks.audit.crash.closed_stream import ClosedStream, find_closed_stream
 from findleaks.audit.crash.cpp_exception import CppException
 from findleaks.audit.crash.crashed_stack import FRAMES, CrashedStack, read_stack
@@ -28,7 +28,7 @@ from findleaks.audit.crash.released_pointer import ReleasedPointer, find_release
 from findleaks.audit.crash.rust_panic import ALLOCATION_FAILURES, RustPanic, is_panic_frame
 from findleaks.audit.crash.sanitizer_report import find_caller, is_sanitizer
 from findleaks.audit.crash.value_origin import Origin, Tracer
-from findleaks.audit.heap_check import check_heap
+from findleaks.audit.heap_check import find_damages
 from findleaks.disasm.capstone_loader import CapstoneMissing
 from findleaks.libc.thread_state import waits_in_kernel
 from findleaks.runtimes.directory import code_tables_of, find_frames
@@ -42,7 +42,6 @@ from findleaks.unwind.managed_frames import NativeStack
 from findleaks.unwind.stacks import NamedFrame, without_parameters
 from findleaks.value_classes import NamedTuple, dataclass, replace
 
-_EXPLAINED = 8  # damaged places that are examined until the cause of one is known
 _NEAR_ABORT = 8  # innermost frames among which that of abort() is
 
 BELOW = 1 << 20  # an address this close below the stack pointer may belong to a function's frame
@@ -161,7 +160,7 @@ def _describe_end(context: _Context) -> Crash:
     """Return how the process ended, without the cause."""
     session, stack, words, first, is_jump, tracer, frames = context
     target, handled, own = session.target, first.handled, context.own
-    damages = _damages(session) if not words.is_language_error else []
+    damages = find_damages(session) if not words.is_language_error else []
     shown = own_frame(_outside_rust(own) if words.panic is not None or words.no_memory else own)
     return Crash(
         signal=signal_name(first.number),
@@ -381,20 +380,3 @@ def _is_standard(function: str) -> bool:
     while name != (name := re.sub(r"<[^<>]*>", "", name)):
         pass
     return name.rsplit(" ", 1)[-1].startswith(("std::", "__gnu_cxx::"))
-
-
-def _damages(session: Session) -> list[Damage]:
-    """Return the damaged places of all heaps, as `verify` reports them. Places are explained in
-    this order until the cause of one is known, at most _EXPLAINED. The place with a known cause is
-    moved to the front."""
-    found: list[Damage] = []
-    explainer, cause = Explainer(session), -1
-    for allocator in session.directory.allocators:
-        problems, _ = check_heap(session, allocator)
-        for problem in problems:
-            if problem.corrupt:
-                is_explained = cause < 0 and len(found) < _EXPLAINED
-                found.append(explainer.explain(allocator.name, problem) if is_explained else Damage(problem, allocator.name))
-                if found[-1].cause and cause < 0:
-                    cause = len(found) - 1
-    return [found[cause], *found[:cause], *found[cause + 1 :]] if cause > 0 else found
