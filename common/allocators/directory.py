@@ -109,6 +109,11 @@ class Directory:
         self.half_changed: list[tuple[Problem, ThreadInside]] = []
         self._encoded = [(one, merge_ranges(self.of(one))) for one in allocators if one.encodes_references]
 
+    @property
+    def is_corrupt(self) -> bool:
+        """Whether corruption was found when the heaps were read. `verify` may find more."""
+        return any(problem.corrupt for problem in self.problems)
+
     def remove_half_changed(self, inside: Sequence[ThreadInside]) -> None:
         """Move the problems that a thread was just causing, because it was inside an allocator,
         from `problems` to `half_changed`."""

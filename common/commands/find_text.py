@@ -47,8 +47,9 @@ def text(session: Session, found: Leaks, leaks: Sequence[Leak], limit: int, widt
 def commands(session: Session, leaks: Sequence[Leak], limit: int) -> list[str]:
     """Return suggested commands for the first of these groups."""
     rows, _ = _cut(leaks, limit)
+    corrupt = ["verify"] if session.directory.is_corrupt else []
     if not rows:
-        return ["verdict"]
+        return [*corrupt, "verdict"]
     first = rows[0]
     at = f"{first.examples[0]:#x}"
     chosen = f"--type {shell_quoted(first.type)}" if first.runtime else f"--size {first.size_words}"
@@ -57,7 +58,7 @@ def commands(session: Session, leaks: Sequence[Leak], limit: int) -> list[str]:
         found.insert(0, "verdict")
     # These commands show which code allocated the blocks, if that was recorded, or which code
     # allocates such blocks from now on.
-    return [*found, *(["find --by site"] if session.recorded else []), *suggest_track(session, first)]
+    return [*corrupt, *found, *(["find --by site"] if session.recorded else []), *suggest_track(session, first)]
 
 
 def _are_small(session: Session) -> bool:

@@ -321,8 +321,9 @@ class Graph(Protocol):
 
     def path(self, index: int, starts: Sequence[int] = (), avoided: bytes = b"") -> list[int]:
         """Return the shortest chain of block indices from a block in `starts` (ascending; if empty,
-        all blocks that a root refers to) up to this block, or []. The search is breadth first. It
-        visits the blocks of `starts` first, and follows references in the order of words.
+        all blocks that a root refers to) up to this block, or []. Interior references are followed
+        only if no other chain exists: stale words may point into a large block. The search is
+        breadth first, from the blocks of `starts`, and follows references in the order of words.
         `avoided` has a byte for each label of `set_labels`: a block whose label's byte is not zero
         can only be the end of the path."""
 

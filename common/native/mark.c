@@ -174,6 +174,7 @@ typedef struct {
     uint32_t wanted, last; /* `last`: the step that reached the wanted block, or NONE */
     const uint8_t *avoided; /* a byte for each label */
     uint64_t label_count;
+    bool starts_only;      /* whether interior references are ignored */
     uint64_t *seen;        /* one bit for each block */
     LIST(step) steps;
 } path_search;
@@ -200,29 +201,44 @@ static int visit_rooted(path_search *s) {
     const graph *g = s->g;
     int failed = DONE;
     for (uint64_t word = 0; word < (uint64_t)g->count / 64 + 1 && !failed; word++)
-        for (uint64_t bits = g->root_starts[word] | g->root_interiors[word]; bits && !failed; bits &= bits - 1)
+        for (uint64_t bits = g->root_starts[word] | (s->starts_only ? 0 : g->root_interiors[word]); bits && !failed; bits &= bits - 1)
             failed = visit_once(s, (uint32_t)(word * 64) + (uint32_t)__builtin_ctzll(bits), NONE);
     return failed;
 }
 
-/* Return a shortest path to `index` from one of `most` blocks, or, if there are none, from a rooted
- * block. The last block comes first. The search is breadth first, in the order of indices.
- * `avoided` has a byte for each of `labels` labels: before the end of the path, there is no block
- * whose label's byte is set. */
-API int fl_path(const graph *g, uint32_t index, const uint32_t *starts, uint32_t most, const uint8_t *avoided, uint64_t labels, words *found) {
-    path_search s = {.g = g, .wanted = index, .last = NONE, .avoided = avoided, .label_count = labels};
-    s.seen = calloc((size_t)g->count / 64 + 1, sizeof *s.seen);
-    int failed = !s.seen ? NO_MEMORY : most ? DONE : visit_rooted(&s);
+/* Search breadth first, in the order of indices, from `most` blocks, or, if there are none, from
+ * the rooted blocks. */
+static int search_path(path_search *s, const uint32_t *starts, uint32_t most) {
+    const graph *g = s->g;
+    s->steps.count = 0;
+    s->seen = calloc((size_t)g->count / 64 + 1, sizeof *s->seen);
+    int failed = !s->seen ? NO_MEMORY : most ? DONE : visit_rooted(s);
     for (uint32_t at = 0; at < most && !failed; at++)
-        failed = visit_once(&s, starts[at], NONE);
-    for (uint32_t at = 0; at < s.steps.count && s.last == NONE && !failed; at++) {
-        uint32_t count, first = edges_of(g, s.steps.items[at].index, &count);
-        for (uint32_t edge = first; edge < first + count && s.last == NONE && !failed; edge++)
-            failed = visit_once(&s, g->edges[edge] >> INDEX_SHIFT, at);
+        failed = visit_once(s, starts[at], NONE);
+    for (uint32_t at = 0; at < s->steps.count && s->last == NONE && !failed; at++) {
+        uint32_t count, first = edges_of(g, s->steps.items[at].index, &count);
+        for (uint32_t edge = first; edge < first + count && s->last == NONE && !failed; edge++)
+            if (!(s->starts_only && g->edges[edge] & INTERIOR))
+                failed = visit_once(s, g->edges[edge] >> INDEX_SHIFT, at);
+    }
+    DROP(s->seen);
+    return failed;
+}
+
+/* Return a shortest path to `index` from one of `most` blocks, or, if there are none, from a
+ * rooted block. The last block comes first. Interior references are followed only if no other path
+ * exists. `avoided` has a byte for each of `labels` labels: before the end of the path, there is no
+ * block whose label's byte is set. */
+API int fl_path(const graph *g, uint32_t index, const uint32_t *starts, uint32_t most, const uint8_t *avoided, uint64_t labels, words *found) {
+    path_search s = {.g = g, .wanted = index, .last = NONE, .avoided = avoided, .label_count = labels, .starts_only = true};
+    int failed = search_path(&s, starts, most);
+    if (s.last == NONE && !failed) {
+        s.starts_only = false;
+        failed = search_path(&s, starts, most);
     }
     for (uint32_t at = s.last; at != NONE && !failed; at = s.steps.items[at].before)
         failed = words_push(found, s.steps.items[at].index);
-    FREE_ALL(s.seen, s.steps.items);
+    free(s.steps.items);
     return failed;
 }
 

@@ -24,7 +24,8 @@ class Finding:
     behind it. `of_blocks` is True if its memory consists of blocks of allocators. `members` are the
     indices of these blocks, if it is unknown to the reader whether they are reachable. `is_idle` is
     True if the memory may belong to something idle, such as connections of a server: such a finding
-    is ranked by half of its memory."""
+    is ranked by half of its memory. `lock` is the address of the lock for which, according to the
+    finding, threads wait (0: none)."""
 
     kind: str
     bytes: int
@@ -37,6 +38,7 @@ class Finding:
     of_blocks: bool = False
     members: Sequence[int] = ()
     is_idle: bool = False
+    lock: int = 0
 
     @property
     def rank(self) -> int:

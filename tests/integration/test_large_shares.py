@@ -84,14 +84,22 @@ def test_shared_memory(kind: str, what: str, program: Path, tmp_path: Path) -> N
     one = live["shared-memory"]
     # Stale words may refer to a few of them.
     assert COUNT - 2 <= one["evidence"].pop("unreferenced") <= COUNT
-    assert one["evidence"] == {"mappings": COUNT, "kinds": {what: COUNT}}
-    assert re.search(r"No word in memory refers to \d+ of these mappings", one["cause"])
+    assert one["evidence"] == {"mappings": COUNT, "kinds": {what: COUNT}, "of_leaked_blocks": 0}
+    assert re.search(r"No word in live memory refers to \d+ of these mappings", one["cause"])
     assert one["next"][0] == f"count {'shmat' if kind == 'sysv' else 'mmap'}"
     assert one["bytes"] == COUNT * PART
     assert f"{COUNT} {what}s" in one["text"]
     # No byte is in two findings: memory that is not read consists of this memory only.
     assert live["unread-memory"]["bytes"] < COUNT * PART // 10
     assert core["shared-memory"]["evidence"]["kinds"] == {what: COUNT}
+
+
+def test_shared_memory_of_leaked_blocks(program: Path, tmp_path: Path) -> None:
+    for found in findings(program, tmp_path, "described"):
+        one = found["shared-memory"]
+        assert COUNT - 2 <= one["evidence"]["of_leaked_blocks"] <= COUNT
+        assert f"Only leaked blocks refer to {one['evidence']['of_leaked_blocks']} of these mappings" in one["cause"]
+        assert one["next"][0] == "find"
 
 
 def test_private_mappings_of_a_file(program: Path, tmp_path: Path) -> None:

@@ -136,13 +136,18 @@ def test_programs_for_any_malloc(build: Build, tmp_path: Path, scenario: str) ->
 
 
 def test_other_commands_on_a_damaged_heap(build: Build, tmp_path: Path) -> None:
-    """`find` continues with what it can read, and marks its result. `whatis` and `blocks` know the neighbouring blocks."""
+    """`find` continues with what it can read, and marks its result. `whatis` and `blocks` know the neighbouring blocks. `verdict`
+    begins with the damage."""
     with cores.Running([str(build(GLIBC)), "overrun", "8", "text", "used"], tmp_path) as running:
         said = story(running.output)
         core = str(running.kernel_core())
     found = json.loads(objects(findleaks("find", "--json", core))[0])
     assert found["trusted"] is False
     assert any("corrupt" in warning and "count as roots" in warning for warning in found["warnings"])
+    assert found["next"][0] == "verify"
+    first = json.loads(objects(findleaks("verdict", "--json", core))[0])["findings"][0]
+    assert (first["finding"], first["next"]) == ("damaged-heap", ["verify"])
+    assert f"the block at {said.blocks['before']:#x} was written past its end" in first["text"]
     (answer,) = json.loads(objects(findleaks("whatis", "--json", hex(said.blocks["before"]), core))[0])["answers"]
     assert answer["block"]["state"] == "in-use" and answer["block"]["size"] == 40
     listed = [json.loads(line) for line in objects(findleaks("blocks", "--json", core))]

@@ -1,12 +1,12 @@
 /* Fills memory outside of heaps.
- * threads: stacks of threads. memfd, shm, sysv: shared memory. file: private mappings of FILE. open: only opens FILE, COUNT times.
+ * threads: stacks of threads. memfd, shm, sysv: shared memory. described: memfd, and a leaked block for each. file: private mappings of FILE. open: only opens FILE, COUNT times.
  * variable: COUNT * 256 KiB of one variable, at most 60 MiB. code: COUNT executable mappings, to which `table` refers.
  * leaked, kept, chain: separate anonymous mappings. Nothing refers to a leaked mapping. A table in malloc's heap refers to each kept
  * mapping. In a chain, each mapping refers to the next one.
  * forgotten, indexed: COUNT files, whose names begin with FILE, each of which is mapped once. The table refers to those of "indexed".
  * zero: COUNT private mappings of /dev/zero. libraries: COUNT copies of the library FILE, which are loaded.
  * private, shared: one mapping of FILE, whose pages are written to. With shared, the program also removes FILE.
- * Usage: large_shares private|shared|threads|memfd|shm|sysv|file|open|variable|code|leaked|kept|chain|forgotten|indexed|zero|libraries COUNT FILE.
+ * Usage: large_shares private|shared|threads|memfd|described|shm|sysv|file|open|variable|code|leaked|kept|chain|forgotten|indexed|zero|libraries COUNT FILE.
  * Prints "ready" and waits. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -126,7 +126,7 @@ int main(int count, char **words) {
             continue;
         } else if (!strcmp(words[1], "code")) {
             made = table[i] = mmap(NULL, PART, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        } else if (!strcmp(words[1], "memfd")) {
+        } else if (!strcmp(words[1], "memfd") || !strcmp(words[1], "described")) {
             int fd = memfd_create("frame", 0);
             if (fd < 0 || ftruncate(fd, PART)) return 3;
             made = mmap(NULL, PART, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -149,7 +149,7 @@ int main(int count, char **words) {
             close(fd);
         }
         if (made == MAP_FAILED || made == (void *)-1) return 4;
-        memset(made, i + 1, PART);
+        if (memset(made, i + 1, PART) && !strcmp(words[1], "described")) *(void *volatile *)malloc(24) = made;
     }
     if (!strcmp(words[1], "threads")) pthread_barrier_wait(&all);
     puts("ready");

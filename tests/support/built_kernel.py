@@ -37,6 +37,9 @@ PAGES_OF_64_KIB = (
 IDLE = ("*/Documentation/*/*", "*/tools/testing", "*/drivers/gpu/drm/amd/include")
 """Parts of the source that this kernel does not need (half a gigabyte)."""
 
+CALLERS = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "FINDLEAKS_TEST_COMPILED")
+"""Variables of `make test`, and the folder in which compilers/gcc would keep each of the kernel's objects."""
+
 
 def tree(machine: str, compiler: str, configuration: Sequence[str]) -> Path:
     """Return a folder with a kernel in boot/, like an unpacked Debian package; `unpacked`, next to it, has the sources.
@@ -81,7 +84,7 @@ def _built(architecture: str, prefix: str, configuration: Sequence[str], scratch
 
 
 def _run(command: Sequence[str], variables: Mapping[str, str]) -> None:
-    environment = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+    environment = {name: value for name, value in os.environ.items() if name not in CALLERS}
     done = subprocess.run(
         command, env={**environment, **variables}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )

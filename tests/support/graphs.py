@@ -357,15 +357,15 @@ class Oracle:
 
     @functools.cached_property
     def distances(self) -> dict[int, int]:
-        """Return the number of blocks on the shortest chain from a root to each reachable block."""
-        distances = {i: 1 for i, _ in self.roots}
-        level = set(distances)
-        while level:
-            following = {t for i in level for t, _ in self.references[i]} - set(distances)
-            for t in following:
-                distances[t] = 1 + min(distances[i] for i in level if any(t == u for u, _ in self.references[i]))
-            level = following
-        return distances
+        """Return the number of blocks on the shortest chain to each reachable block. Interior references count only if it has no other."""
+        found: dict[int, int] = {}
+        for allowed in ((False, True), (False,)):
+            distances, level = {}, {i for i, interior in self.roots if interior in allowed}
+            while level:
+                distances.update(dict.fromkeys(level, 1 + max(distances.values(), default=0)))
+                level = {t for i in level for t, interior in self.references[i] if interior in allowed} - set(distances)
+            found |= distances
+        return found
 
     def type_word(self, block: Block) -> int:
         word = self.word(block.start) if block.start % self.size == 0 and block.size >= self.size else 0

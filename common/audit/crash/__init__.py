@@ -7,28 +7,28 @@ from __future__ import annotations
 
 import re
 import signal
-from collections import Counter
 from collections.abc import Sequence
 from typing import Optional
 
-from findleaks.audit.corruption import Damage, Explainer
+from findleaks.audit.corruption import Damage
 from findleaks.audit.crash.closed_stream import ClosedStream, find_closed_stream
 from findleaks.audit.crash.cpp_exception import CppException
-from findleaks.audit.crash.crashed_stack import FRAMES, read_stack
+from findleaks.audit.crash.crashed_stack import FRAMES, CrashedStack, read_stack
 from findleaks.audit.crash.equal_words import EqualWords, find_equal_words
 from findleaks.audit.crash.fault import Fault, find_fault
-from findleaks.audit.crash.first_signal import find_first_signal, find_stack
+from findleaks.audit.crash.first_signal import FirstSignal, find_first_signal, find_stack
 from findleaks.audit.crash.fortified import OVERFLOW, find_failed_check
 from findleaks.audit.crash.freed_object import FreedObject, find_freed_object
-from findleaks.audit.crash.last_words import read_last_words
+from findleaks.audit.crash.last_words import LastWords, read_last_words
 from findleaks.audit.crash.nearby_memory import NearbyMemory, find_nearby_memory, first_block
 from findleaks.audit.crash.overwritten_base import find_sibling_word
 from findleaks.audit.crash.pointer_source import Place, PointerSource, describe_place, describe_source, text_around
+from findleaks.audit.crash.recursion import Recursion, find_recursion
 from findleaks.audit.crash.released_pointer import ReleasedPointer, find_released_pointer
 from findleaks.audit.crash.rust_panic import ALLOCATION_FAILURES, RustPanic, is_panic_frame
 from findleaks.audit.crash.sanitizer_report import find_caller, is_sanitizer
 from findleaks.audit.crash.value_origin import Origin, Tracer
-from findleaks.audit.heap_check import check_heap
+from findleaks.audit.heap_check import find_damages
 from findleaks.disasm.capstone_loader import CapstoneMissing
 from findleaks.libc.thread_state import waits_in_kernel
 from findleaks.runtimes.directory import code_tables_of, find_frames
@@ -40,10 +40,8 @@ from findleaks.target.ranges import region_at
 from findleaks.unwind.frames import FrameRegisters, Unwinder
 from findleaks.unwind.managed_frames import NativeStack
 from findleaks.unwind.stacks import NamedFrame, without_parameters
-from findleaks.value_classes import NamedTuple, dataclass
+from findleaks.value_classes import NamedTuple, dataclass, replace
 
-_OFTEN = 8  # fewest frames of one function that count as a recursion
-_EXPLAINED = 8  # damaged places that are examined until the cause of one is known
 _NEAR_ABORT = 8  # innermost frames among which that of abort() is
 
 BELOW = 1 << 20  # an address this close below the stack pointer may belong to a function's frame
@@ -66,14 +64,6 @@ _HEAP_CALLS = ("free", "cfree", "__libc_free", "malloc", "__libc_malloc", "callo
 _LIBC_CALLS = ("abort", "raise", "__assert_fail", "__assert_fail_base", "fclose", *_HEAP_CALLS)
 """Functions of libc that end processes or examine the heap, and that call no function of the
 program."""
-
-
-class Recursion(NamedTuple):
-    """A function that is on the stack many times. `frames`: the number of its frames among the
-    innermost FRAMES frames."""
-
-    frame: NamedFrame
-    frames: int
 
 
 @dataclass(frozen=True)
@@ -130,6 +120,24 @@ class Crash:
     called: str = ""
 
 
+class _Context(NamedTuple):
+    """What the fields of a Crash are computed from. `tracer` and `frames` begin at the frame that
+    the first signal interrupted."""
+
+    session: Session
+    stack: CrashedStack
+    words: LastWords
+    first: FirstSignal
+    is_jump: bool  # see Crash
+    tracer: Tracer
+    frames: Sequence[NamedFrame]
+
+    @property
+    def own(self) -> Sequence[NamedFrame]:
+        """The frames that are code."""
+        return self.frames[self.is_jump :]
+
+
 def read_crash(session: Session) -> Optional[Crash]:
     """Return how the process ended; None if the process did not cause its own end. Raises
     Interrupted if the user asks to stop."""
@@ -138,39 +146,31 @@ def read_crash(session: Session) -> Optional[Crash]:
     if thread is None:
         return None
     stack = find_stack(target, thread)
-    thread, words = stack.thread, read_last_words(session, stack)
+    words = read_last_words(session, stack)
     first = find_first_signal(target, stack, words.is_unexplained)
     if first is None:
         return None
-    address, handled = first.address, first.handled
-    is_jump = address is not None and address == stack.trace.frames[first.frame].pc
+    is_jump = first.address is not None and first.address == stack.trace.frames[first.frame].pc
     tracer, frames = stack.tracer(first.frame, is_jump), stack.frames[first.frame :]
-    fault = find_fault(target, tracer, first.number, first.code, address)
-    released = find_released_pointer(tracer, stack.unwinder, frames) if not words.is_language_error else None
-    origin = released.origin if released is not None else fault.origin if fault is not None else None
-    if origin is None and released is None and fault is not None and fault.siblings is not None:
-        origin = find_sibling_word(session, fault.siblings, fault.value)
-    is_below = address is not None and not is_jump and 0 < first.sp - address + RED_ZONE < BELOW and _is_guarded(target, address)
-    own = frames[is_jump:]
-    is_past = address is not None and _is_past_stack(target, first.sp, address)
-    freed = find_freed_object(session, thread.registers, address, origin) if handled is None and address is not None else None
-    is_access = first.number in (signal.SIGSEGV, signal.SIGBUS) and not (is_jump or is_below or is_past) and freed is None
-    source = describe_source(session, tracer, frames, origin)
-    # A handler of the signal may have copied the registers.
-    is_first = handled is None and not (first.is_repeated or first.is_sent_again)
-    has_cause = released is not None or words.is_language_error or (source is not None and not source.local_of)
-    is_unknown = (is_access or is_jump) and is_first and not has_cause
-    damages = _damages(session) if not words.is_language_error else []
+    context = _Context(session, stack, words, first, is_jump, tracer, frames)
+    return _find_cause(context, _describe_end(context))
+
+
+def _describe_end(context: _Context) -> Crash:
+    """Return how the process ended, without the cause."""
+    session, stack, words, first, is_jump, tracer, frames = context
+    target, handled, own = session.target, first.handled, context.own
+    damages = find_damages(session) if not words.is_language_error else []
     shown = own_frame(_outside_rust(own) if words.panic is not None or words.no_memory else own)
     return Crash(
         signal=signal_name(first.number),
-        thread=thread.tid,
-        address=address,
-        is_raised=handled is None and not first.is_repeated and waits_in_kernel(target, thread.pc),
-        above_stack=is_past,
-        below_stack=is_below,
+        thread=stack.thread.tid,
+        address=first.address,
+        is_raised=handled is None and not first.is_repeated and waits_in_kernel(target, stack.thread.pc),
+        above_stack=first.address is not None and _is_past_stack(target, first.sp, first.address),
+        below_stack=first.address is not None and not is_jump and _is_below_stack(target, first.sp, first.address),
         frame=shown,
-        managed=words.place.frame or _managed_frame(target, thread),
+        managed=words.place.frame or _managed_frame(target, stack.thread),
         message=words.message or words.no_memory,
         exception=words.exception,
         panic=words.panic,
@@ -179,28 +179,50 @@ def read_crash(session: Session) -> Optional[Crash]:
         damages=len(damages),
         is_handled=handled is not None and not first.is_sent_again,
         is_abort=any(frame.function == "abort" for frame in stack.frames[first.aborted :][:_NEAR_ABORT]),
-        freed=freed,
         is_jump=is_jump,
         value_type=words.place.value_type,
         fault_code=first.code,
         is_sent=first.code == SI_TKILL and all(one.call != one.pc for one in stack.trace.frames[1:]),
-        fault=fault,
-        source=source,
-        text=_text_of_pointer(session, origin, fault),
-        released=released,
-        released_place=describe_place(session, released.value) if released is not None else None,
-        recursion=_find_recursion(stack.unwinder, frames) if is_below else None,
         is_sent_again=first.is_repeated or (first.is_sent_again and handled is not None and handled.signal == target.signal),
         sent_signal=signal_name(target.signal) if first.is_sent_again and first.number != target.signal else "",
         refused_call=handled.call if handled is not None else target.refused_call,
         innermost=own[0].function if own else "",
         check=find_failed_check(tracer, own) if words.message.startswith(OVERFLOW) else "",
-        musl_check=_find_musl_check(session, tracer, own) if fault is not None and fault.instruction == "hlt" else "",
-        nearby=find_nearby_memory(session, fault, address if first.number == signal.SIGSEGV else None) if is_access else None,
-        equal=find_equal_words(session, fault, address) if is_unknown else None,
-        stack_place=_other_stack(session, first.sp) if is_below else None,
-        stream=find_closed_stream(session, tracer, frames) if not words.is_language_error else None,
         called=_name_without_frame(tracer, frames, shown),
+    )
+
+
+def _find_cause(context: _Context, crash: Crash) -> Crash:
+    """Return a crash with what is known about its cause."""
+    session, stack, words, first, is_jump, tracer, frames = context
+    address, handled = first.address, first.handled
+    fault = find_fault(session.target, tracer, first.number, first.code, address)
+    released = find_released_pointer(tracer, stack.unwinder, frames) if not words.is_language_error else None
+    origin = released.origin if released is not None else fault.origin if fault is not None else None
+    if origin is None and released is None and fault is not None and fault.siblings is not None:
+        origin = find_sibling_word(session, fault.siblings, fault.value)
+    freed = find_freed_object(session, stack.thread.registers, address, origin) if handled is None and address is not None else None
+    is_segv, is_outside = first.number == signal.SIGSEGV, crash.below_stack or crash.above_stack
+    is_access = (is_segv or first.number == signal.SIGBUS) and not (is_jump or is_outside) and freed is None
+    source = describe_source(session, tracer, frames, origin)
+    # A handler of the signal may have copied the registers.
+    is_first = handled is None and not (first.is_repeated or first.is_sent_again)
+    has_cause = released is not None or words.is_language_error or (source is not None and not source.local_of)
+    is_unknown = (is_access or is_jump) and is_first and not has_cause
+    return replace(
+        crash,
+        freed=freed,
+        fault=fault,
+        source=source,
+        text=_text_of_pointer(session, origin, fault),
+        released=released,
+        released_place=describe_place(session, released.value) if released is not None else None,
+        recursion=find_recursion(stack.unwinder, frames) if crash.below_stack else None,
+        musl_check=_find_musl_check(session, tracer, context.own) if fault is not None and fault.instruction == "hlt" else "",
+        nearby=find_nearby_memory(session, fault, address if is_segv else None) if is_access else None,
+        stack_place=_other_stack(session, first.sp) if crash.below_stack else None,
+        equal=find_equal_words(session, fault, address) if is_unknown else None,
+        stream=find_closed_stream(session, tracer, frames) if not words.is_language_error else None,
     )
 
 
@@ -261,28 +283,17 @@ def _is_guarded(target: Target, address: int) -> bool:
     return region is None or not region.readable
 
 
+def _is_below_stack(target: Target, sp: int, address: int) -> bool:
+    """Whether an address is less than BELOW bytes below the stack pointer, and cannot be
+    accessed."""
+    return 0 < sp - address + RED_ZONE < BELOW and _is_guarded(target, address)
+
+
 def _is_past_stack(target: Target, sp: int, address: int) -> bool:
     """Whether an address is less than a page above the end of the stack that contains `sp`, and
     cannot be accessed."""
     stack = region_at(target.regions(), sp)
     return stack is not None and 0 <= address - stack.end < target.arch.page and _is_guarded(target, address)
-
-
-def _find_recursion(unwinder: Unwinder, frames: Sequence[NamedFrame]) -> Optional[Recursion]:
-    """Return the function that has the most frames; None if it has fewer than _OFTEN. A function
-    without a name is named by its start, which the call frame information contains."""
-    named = [one if one.function else _at_start(unwinder, one) for one in frames]
-    keys = [(one.function, one.module, 0 if one.function else one.offset) for one in named if one.function or one.module]
-    key, count = Counter(keys).most_common(1)[0] if keys else (None, 0)
-    frame = next((one for one in named if (one.function, one.module, 0 if one.function else one.offset) == key), None)
-    return Recursion(frame, count) if frame is not None and count >= _OFTEN else None
-
-
-def _at_start(unwinder: Unwinder, frame: NamedFrame) -> NamedFrame:
-    """Return a frame of the same function at its first instruction."""
-    extent = unwinder.extent(frame.address)
-    back = frame.address - extent.start if extent is not None else 0
-    return frame._replace(address=frame.address - back, offset=frame.offset - back)
 
 
 def signal_name(number: int) -> str:
@@ -369,20 +380,3 @@ def _is_standard(function: str) -> bool:
     while name != (name := re.sub(r"<[^<>]*>", "", name)):
         pass
     return name.rsplit(" ", 1)[-1].startswith(("std::", "__gnu_cxx::"))
-
-
-def _damages(session: Session) -> list[Damage]:
-    """Return the damaged places of all heaps, as `verify` reports them. Places are explained in
-    this order until the cause of one is known, at most _EXPLAINED. The place with a known cause is
-    moved to the front."""
-    found: list[Damage] = []
-    explainer, cause = Explainer(session), -1
-    for allocator in session.directory.allocators:
-        problems, _ = check_heap(session, allocator)
-        for problem in problems:
-            if problem.corrupt:
-                is_explained = cause < 0 and len(found) < _EXPLAINED
-                found.append(explainer.explain(allocator.name, problem) if is_explained else Damage(problem, allocator.name))
-                if found[-1].cause and cause < 0:
-                    cause = len(found) - 1
-    return [found[cause], *found[:cause], *found[cause + 1 :]] if cause > 0 else found

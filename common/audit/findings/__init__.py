@@ -86,7 +86,7 @@ def find_findings(session: Session, accounting: Accounting, measure: Callable[[S
         *(unowned if accounting.known else []),
     ]
     found.sort(key=lambda finding: -finding.rank)
-    found[:0] = [*crash, *find_deadlocked_threads(session.target)]
+    found[:0] = [*(crash or _find_damage(session)), *find_deadlocked_threads(session.target)]
     cut_off = list(find_truncation(session))
     found += [leaked] if leaked.kind == "next-to-nothing-lost" else []
     found += unowned if not accounting.known else []
@@ -109,6 +109,16 @@ def _find_crash(session: Session) -> Iterator[Finding]:
     from findleaks.audit.findings.crash import find_crash
 
     return find_crash(session)
+
+
+def _find_damage(session: Session) -> Iterator[Finding]:
+    """Yield one finding if a heap is corrupt."""
+    if not session.directory.is_corrupt:
+        return iter(())
+    # Imported late: seldom needed
+    from findleaks.audit.findings.damaged_heap import find_damaged_heap
+
+    return find_damaged_heap(session)
 
 
 def exclude_leaked_blocks(graph: Graph, blocks: Blocks, finding: Finding) -> Iterator[Finding]:

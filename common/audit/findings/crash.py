@@ -8,7 +8,8 @@ from findleaks.audit.crash import Crash, is_library, read_crash
 from findleaks.audit.crash.cpp_exception import CppException
 from findleaks.audit.crash.sanitizer_report import find_reported_address
 from findleaks.audit.findings.crash_causes import cause_facts, describe_causes, describe_reason
-from findleaks.formatting import format_count, number, shorten
+from findleaks.audit.findings.damaged_heap import damage_facts, describe_damage
+from findleaks.formatting import number, shorten
 from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
 from findleaks.target.base import Target
@@ -129,7 +130,7 @@ def _cause(found: Crash) -> str:
     handled = f"The handler of {found.signal} ended the process with abort()." if found.is_handled else ""
     handled = f"The handler of {found.signal} sent the signal again." if found.is_sent_again else handled
     handled = f"The handler of {found.signal} sent {found.sent_signal}." if found.sent_signal else handled
-    causes = [describe_causes(found), _describe_freed(found), _describe_damage(found)]
+    causes = [describe_causes(found), _describe_freed(found), describe_damage(found.damage, found.damages)]
     if found.released is not None:
         causes.reverse()  # free() only detected the damage: describe the damage first
     return " ".join(filter(None, (value, nested, *causes, handled)))
@@ -141,19 +142,6 @@ def _describe_nested(found: CppException) -> str:
     return ", which contains ".join(
         f"{shorten(one.type, 200)}{f': {shorten(one.what, _WIDEST)}' if one.what else ''}" for one in found.nested
     )
-
-
-def _describe_damage(found: Crash) -> str:
-    damage = found.damage
-    if damage is None:
-        return ""
-    more = f" ({format_count(found.damages, 'damaged place')})" if found.damages > 1 else ""
-    # A problem's first sentence describes the damage; further sentences describe how reading
-    # continued.
-    what = shorten(damage.problem.what, 600).split(". ")[0]
-    written = f" It contains {damage.written.phrase}." if damage.written is not None else ""
-    cause = f" Probable cause: {damage.cause}." if damage.cause else ""
-    return f"The heap is corrupt{more}: {what}.{written}{cause}"
 
 
 def _describe_freed(found: Crash) -> str:
@@ -196,6 +184,5 @@ def _facts(found: Crash) -> dict[str, object]:
         if found.freed
         else None,
         **cause_facts(found),
-        "damaged_places": found.damages,
-        "damage": found.damage.result().to_json() if found.damage is not None else None,
+        **damage_facts(found.damage, found.damages),
     }

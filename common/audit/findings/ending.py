@@ -114,7 +114,7 @@ def _describe_waits(target: Target, found: Sequence[Finding], least: int = 1) ->
         return
     alike = max(group_by_lock(waits).values(), key=len)
     lock, names = alike[0].lock, target.thread_names()
-    if len(alike) < least or any(f"<{lock.address:#x}>" in f"{one.title} {one.cause}" for one in found):
+    if len(alike) < least or any(one.lock == lock.address for one in found):
         return
     if len(alike) == 1:
         who = f"{describe_thread(alike[0].thread, names)} waits"

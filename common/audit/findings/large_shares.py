@@ -12,7 +12,7 @@ from typing import Optional
 
 from findleaks.audit.accounting import Accounting, Share
 from findleaks.audit.diagnostics import is_trusted
-from findleaks.audit.findings.forgotten_files import count_unreferenced, select_of_folder
+from findleaks.audit.findings.forgotten_files import Forgotten, count_forgotten, select_of_folder
 from findleaks.audit.findings.significance import LEAST, PART, is_large
 from findleaks.audit.unread_memory import is_shared
 from findleaks.formatting import format_count, number, shorten, size, some
@@ -30,7 +30,6 @@ from findleaks.value_classes import NamedTuple
 
 _NAMED = 3  # maximum number of names of shared memory in a finding
 _MANY = 32  # minimum number of mappings in a finding
-_FORGOTTEN = 0.9  # fraction of the mappings to which no word refers
 _KINDS = {
     "/memfd:": "memfd mapping",
     "/SYSV": "System V segment",
@@ -67,20 +66,37 @@ def find_shared_memory(session: Session, accounting: Accounting) -> Iterator[Fin
     cause = f"The largest: {', '.join(named[:_NAMED])}." if named else ""
     if not all(name.startswith(_OF_KERNEL) for name in names):
         cause = f"{cause} Other processes may use it, too.".strip()
-    unreferenced = count_unreferenced(session, regions)
-    is_forgotten = unreferenced is not None and unreferenced >= _FORGOTTEN * len(regions)
-    if is_forgotten:
-        cause = f"{_describe_forgotten(session, unreferenced or 0)} {cause}".strip()
-    facts: dict[str, object] = {"mappings": share.count, "kinds": dict(kinds), "unreferenced": unreferenced}
-    function = "shmat" if kinds.most_common(1)[0][0] == _KINDS["/SYSV"] else "mmap"
-    commands = (*([f"count {function}"] if is_forgotten and session.target.live else []), f"whatis {share.parts[0].address:#x}")
-    yield Finding("shared-memory", share.bytes, title, cause, (), commands, facts, _resident(share, accounting))
+    forgotten = count_forgotten(session, regions)
+    facts: dict[str, object] = {"mappings": share.count, "kinds": dict(kinds), "unreferenced": None}
+    commands = [f"whatis {share.parts[0].address:#x}"]
+    if forgotten is not None:
+        facts.update(forgotten.facts)
+    if forgotten is not None and forgotten.is_most(len(regions)):
+        cause = f"{_describe_forgotten(session, forgotten)} {cause}".strip()
+        function = "shmat" if kinds.most_common(1)[0][0] == _KINDS["/SYSV"] else "mmap"
+        commands = [*_suggest_about(session, forgotten, function), *commands]
+    yield Finding("shared-memory", share.bytes, title, cause, (), tuple(commands), facts, _resident(share, accounting))
 
 
-def _describe_forgotten(session: Session, unreferenced: int) -> str:
-    """Return a sentence about mappings without a reference. `unreferenced`: their number."""
-    memory = "memory" if is_trusted(session) else "the memory that was read"
-    return f"No word in {memory} refers to {number(unreferenced)} of these mappings: they were probably not unmapped."
+def _describe_forgotten(session: Session, forgotten: Forgotten) -> str:
+    """Return sentences about mappings to which no word of live memory refers."""
+    memory = "live memory" if is_trusted(session) else "the live memory that was read"
+    unreferenced, leaked = forgotten
+    sentences = (
+        [f"No word in {memory} refers to {number(unreferenced)} of these mappings: they were probably not unmapped."]
+        if unreferenced
+        else []
+    )
+    if leaked:
+        sentences.append(f"Only leaked blocks refer to {number(leaked)} of these mappings: find how these blocks leak.")
+    return " ".join(sentences)
+
+
+def _suggest_about(session: Session, forgotten: Forgotten, function: str) -> list[str]:
+    """Return commands that show how mappings without a reference are lost. `function`: the function
+    that maps them."""
+    calls = [f"count {function}"] if session.target.live else []
+    return ["find", *calls] if forgotten.leaked > forgotten.unreferenced else calls
 
 
 def classify_shared_memory(name: str) -> str:
@@ -153,21 +169,21 @@ def _find_forgotten_files(session: Session, accounting: Accounting, files: Seque
     mappings."""
     alike = select_of_folder(files, _MANY)
     total, regions = sum(file.bytes for file in alike), [region for file in alike for region in file.regions]
-    unreferenced = count_unreferenced(session, regions) if is_large(total, accounting.total) else None
-    if unreferenced is None or unreferenced < _FORGOTTEN * len(regions):
+    forgotten = count_forgotten(session, regions) if is_large(total, accounting.total) else None
+    if forgotten is None or not forgotten.is_most(len(regions)):
         return
     folder = shorten(os.path.dirname(alike[0].name), 200)
     title = f"{size(total)} are {format_count(len(regions), 'mapping')} of {format_count(len(alike), 'file')} in {folder}."
-    cause = _describe_forgotten(session, unreferenced)
+    cause = _describe_forgotten(session, forgotten)
     cause += f" The largest file is {shorten(os.path.basename(alike[0].name.removesuffix(DELETED)), 100)}."
     facts: dict[str, object] = {
         "file": shorten(alike[0].name.removesuffix(DELETED), 200),
         "files": len(alike),
         "mappings": len(regions),
         "private_writable": sum(file.private_writable for file in alike),
-        "unreferenced": unreferenced,
+        **forgotten.facts,
     }
-    commands = (*(["count mmap"] if session.target.live else []), f"whatis {alike[0].regions[0].start:#x}")
+    commands = (*_suggest_about(session, forgotten, "mmap"), f"whatis {alike[0].regions[0].start:#x}")
     yield Finding("mapped-file", total, title, cause, (), commands, facts, total if accounting.known else None)
 
 

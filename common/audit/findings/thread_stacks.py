@@ -86,7 +86,8 @@ def find_thread_stacks(session: Session, accounting: Accounting) -> Iterator[Fin
     remedies = _find_idle_remedies(group, readers) if wait is None else ()
     # If residency is unknown, the finding is ranked by the bytes that are certainly in use.
     touched = total if accounting.known else min(_used_bytes(session), total)
-    yield Finding("thread-stacks", touched, title, cause, remedies, ("stacks",), facts, total if accounting.known else None)
+    resident, lock = total if accounting.known else None, wait.lock.address if wait is not None else 0
+    yield Finding("thread-stacks", touched, title, cause, remedies, ("stacks",), facts, resident, lock=lock)
 
 
 def has_unexplained_stacks(accounting: Accounting, found: Sequence[Finding]) -> bool:

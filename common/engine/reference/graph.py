@@ -269,19 +269,21 @@ class PureGraph(LostBlocks):
     def path(self, index: int, starts: Sequence[int] = (), avoided: bytes = b"") -> list[int]:
         self._after_scanning()
         wanted = self.index(index)
-        level = [one for one in map(self.index, starts) if self.blocks.states[one] == State.IN_USE] if starts else sorted(self._roots)
+        return self._find_path(wanted, starts, avoided, True) or self._find_path(wanted, starts, avoided, False)
+
+    def _find_path(self, wanted: int, starts: Sequence[int], avoided: bytes, starts_only: bool) -> list[int]:
+        rooted = sorted(one for one, sort in self._roots.items() if sort & 1 or not starts_only)
+        level = [one for one in map(self.index, starts) if self.blocks.states[one] == State.IN_USE] if starts else rooted
         parents, marked = dict.fromkeys(level, -1), {label for label, mark in enumerate(avoided) if mark}
         while level and wanted not in parents:
             passed, level = [one for one in level if self.lost.label(one) not in marked], []
             for source, edge in ((one, edge) for one in passed for edge in self.edges_of(one)):
-                if edge >> 1 not in parents:
+                if edge >> 1 not in parents and not (starts_only and edge & 1):
                     parents[edge >> 1] = source
                     level.append(edge >> 1)
-        chain = []
-        at = wanted if wanted in parents else -1
-        while at >= 0:
-            chain.append(at)
-            at = parents[at]
+        chain = [wanted] if wanted in parents else []
+        while chain and parents[chain[-1]] >= 0:
+            chain.append(parents[chain[-1]])
         return chain[::-1]
 
     def is_rooted(self, index: int) -> bool:
