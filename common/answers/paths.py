@@ -60,9 +60,9 @@ def find_path(session: Session, address: int, limit: int = STEPS) -> FoundPath:
         raise UsageError(f"{address:#x} is in no block: {answer.phrase}")
     graph = session.graph()
     chain = session.path(index)
-    lost_from = graph.leader(index) if not chain else -1
+    lost_from = graph.leak_head(index) if not chain else -1
     if lost_from >= 0:
-        chain = _from_leader(session, graph, lost_from, index)
+        chain = _from_leak_head(session, graph, lost_from, index)
     chain, variable = _from_variable(session, chain)
     steps = [variable] if variable is not None else []
     if chain and lost_from < 0 and not steps:
@@ -71,8 +71,8 @@ def find_path(session: Session, address: int, limit: int = STEPS) -> FoundPath:
     before = {b: a for a, b in links}
     steps += [_block_step(session, describer, a, b, before.get(a, -1)) for a, b in links]
     gap = Skipped(skipped, len(steps) - last) if skipped else None
-    leader = session.directory.blocks.address(lost_from) if lost_from >= 0 else None
-    found = Path(answer.result(), [step.result() for step in steps], len(chain), gap, leader)
+    leak_head = session.directory.blocks.address(lost_from) if lost_from >= 0 else None
+    found = Path(answer.result(), [step.result() for step in steps], len(chain), gap, leak_head)
     return FoundPath(found, lost_from not in (-1, index))
 
 
@@ -229,11 +229,11 @@ def _first_best(found: Iterable[Item], rank: Callable[[Item], int]) -> Optional[
     return best
 
 
-def _from_leader(session: Session, graph: Graph, leader: int, index: int) -> list[int]:
-    """Return the shortest chain of leaked blocks from `leader` to `index`; [index] if none is found
-    within SEARCH blocks."""
-    before = {leader: -1}
-    queue = deque([leader])
+def _from_leak_head(session: Session, graph: Graph, leak_head: int, index: int) -> list[int]:
+    """Return the shortest chain of leaked blocks from `leak_head` to `index`; [index] if none is
+    found within SEARCH blocks."""
+    before = {leak_head: -1}
+    queue = deque([leak_head])
     taken = 0
     while queue and index not in before and len(before) < SEARCH:
         at = queue.popleft()

@@ -101,7 +101,7 @@ class BlockTable:
 
     @cached_property
     def _group(self) -> memoryview:
-        return _pick("I", self._open.graph().leaders(), self._indices)
+        return _pick("I", self._open.graph().leak_heads(), self._indices)
 
     @cached_property
     def _named(self) -> _Named:

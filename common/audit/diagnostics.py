@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from findleaks.runtimes.base import Part
     from findleaks.session import Session
 
-OTHERS = ("libhoard", "libsnmalloc", "librpmalloc", "liblsan", "libtsan", "libtbbmalloc", "libumem")
-"""Prefixes of the names of modules with an allocator that findleaks cannot read."""
+OTHER_ALLOCATORS = ("libhoard", "libsnmalloc", "librpmalloc", "liblsan", "libtsan", "libtbbmalloc", "libumem")
+"""Prefixes of the names of modules with an allocator that findleaks may not be able to read. No
+warning mentions a module in which an allocator was found."""
 
 STACK_LOOK = 1 << 20  # bytes above a stack pointer that are read
 
@@ -139,7 +140,8 @@ def _blank_stack_warning(target: Target) -> Iterator[str]:
 def _unread_memory(session: Session, reported: bool) -> Iterator[str]:
     """Yield warnings about allocators that findleaks cannot read, and about unattributed memory."""
     directory = session.directory
-    others = ", ".join(sorted(name for name in _module_names(session) if name.startswith(OTHERS)))
+    read = {allocator.where for allocator in directory.allocators}
+    others = ", ".join(sorted(name for name in _module_names(session) if name.startswith(OTHER_ALLOCATORS) and name not in read))
     if not directory.blocks.totals(State.IN_USE).blocks:
         loaded = f" ({others} is loaded)" if others else ""
         unowned, _ = _count_unattributed(session, _list_managed(session))

@@ -28,7 +28,7 @@ FIELDS = 50  # Number of fields on each level; further fields form one step.
 # A field gets a step if it has at least this fraction of its root, or of a quarter of all memory.
 LEAST = 0.0005
 ROOTS = 500  # Number of roots that have fields, the largest first.
-LEADERS = 2000  # Number of leaked blocks that have fields.
+LEAK_HEADS = 2000  # Number of leaked blocks that have fields.
 
 
 def write(session: Session, args: argparse.Namespace, form: str) -> WrittenFile:
@@ -36,7 +36,7 @@ def write(session: Session, args: argparse.Namespace, form: str) -> WrittenFile:
     depth = max(args.depth, DEPTH)
     if args.lost:
         tree = build_leaked_tree(session)
-        rows, rest = _list_lost(TreeBuilder(session, ContainerReader(session), tree, depth, FIELDS, LEAST), args.limit or LEADERS)
+        rows, rest = _list_lost(TreeBuilder(session, ContainerReader(session), tree, depth, FIELDS, LEAST), args.limit or LEAK_HEADS)
         title = "Leaks, with the memory reachable only from each"
     else:
         reader, named, tree = build_owner_tree(session)

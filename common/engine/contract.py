@@ -217,7 +217,7 @@ class Graph(Protocol):
         If several labelled blocks have this rank, or none is labelled, it is the one with the
         lowest address."""
 
-    def leader_sizes(self) -> array[int]:
+    def leak_head_sizes(self) -> array[int]:
         """Return the usable size of every DEFINITE block ("Q"), in no order."""
 
     def disguises(self, ranges: Sequence[Range], forms: Sequence[Form], most: int) -> Disguises:
@@ -285,12 +285,12 @@ class Graph(Protocol):
         """Group all blocks in use that have a type_word by kind, type_word and size, most bytes
         first. Cycles and indirect blocks are not counted: these fields are 1 and 0."""
 
-    def leader(self, index: int) -> int:
+    def leak_head(self, index: int) -> int:
         """Return the leak head of a block. For an INDIRECT block it is the lowest leak head that
         reaches it, and for a DEFINITE block the block itself. -1 for other blocks."""
 
-    def leaders(self) -> memoryview:
-        """Return `leader` of every block ("I", read-only), by index; NO_GROUP in place of -1."""
+    def leak_heads(self) -> memoryview:
+        """Return `leak_head` of every block ("I", read-only), by index; NO_GROUP in place of -1."""
 
     def cycle(self, index: int) -> int:
         """Return the number of blocks in the cycle whose leak head is this block, itself included;

@@ -123,7 +123,7 @@ def search_disguises(
     """Search for disguised pointers to the leaked blocks of a classified graph. Return the accepted
     ones (`held` is not set yet), and the references to add to the graph. `mangled`: the forms
     MANGLED with the keys of this process."""
-    sizes, counts = engine.sum_by_value(graph.leader_sizes(), array("Q"))
+    sizes, counts = engine.sum_by_value(graph.leak_head_sizes(), array("Q"))
     leaks = sum(counts)
     total = sum(end - start for start, end in [*roots, *memory.heap_ranges()])
     if not leaks or (total > WHOLE and leaks < LEAST):
@@ -406,7 +406,7 @@ def with_effect(found: Disguised, before: Totals, graph: Graph, blocks: Blocks) 
         one._replace(blocks=len(of), bytes=sum(blocks.size(index) for index in of)) for one, of in zip(found.conventions, reached)
     ]
     held = before.minus(after)
-    left = frozenset(graph.leader_sizes())
+    left = frozenset(graph.leak_head_sizes())
     return found._replace(conventions=conventions, held=held, partly=[one for one in found.partly if one.size in left])
 
 

@@ -62,7 +62,7 @@ def search_xor_lists(graph: Graph, blocks: Blocks, target: Target) -> tuple[Disg
             found += list(_links(nodes, held, offset))
     if not found:
         return NOT_DISGUISED, array("Q")
-    sizes = Counter(graph.leader_sizes())
+    sizes = Counter(graph.leak_head_sizes())
     shown = tuple(size for size, count in reached.most_common() if count >= SHARE * sizes[size])
     found = sorted(one for one in found if blocks.size(one[0]) in shown)
     if not found:
@@ -95,7 +95,7 @@ def _held_ends(graph: Graph, blocks: Blocks) -> Iterator[int]:
     """Return reachable blocks of the sizes that most leak heads have, by index: if the program has
     the addresses of both ends, no end leaked."""
     kinds = graph.kinds()
-    for size, count in Counter(graph.leader_sizes()).most_common(MOST_SIZES):
+    for size, count in Counter(graph.leak_head_sizes()).most_common(MOST_SIZES):
         if count >= LEAST and size <= LARGEST:
             for most in MOST_BLOCKS:
                 some = blocks.of_sizes(size, size, most)

@@ -154,7 +154,7 @@ API int fl_disguises_scan(struct disguises *d, const piece *p, uint64_t step, bo
 API int fl_disguises_tries(const struct disguises *d, words *found);
 
 /* disguises_found.c */
-API int fl_leader_sizes(const struct graph *g, words *sizes);
+API int fl_leak_head_sizes(const struct graph *g, words *sizes);
 API int fl_disguises_keys(struct disguises *d, const uint64_t *sizes, uint64_t size_count, words *hits, words *heads, words *live);
 API int fl_disguises_references(struct disguises *d, const uint64_t *accepted, uint64_t count, words *found);
 
@@ -197,8 +197,8 @@ API int fl_kind_sizes(const struct graph *g, uint8_t kind, words *found);
 
 /* classify.c */
 API int fl_classify(struct graph *g, int64_t budget);
-API uint32_t fl_leader(const struct graph *g, uint32_t index);
-API void fl_leaders(const struct graph *g, uint32_t first, uint32_t last, uint32_t *leaders);
+API uint32_t fl_leak_head(const struct graph *g, uint32_t index);
+API void fl_leak_heads(const struct graph *g, uint32_t first, uint32_t last, uint32_t *leak_heads);
 API uint32_t fl_cycle(const struct graph *g, uint32_t index);
 API void fl_hanging(const struct graph *g, uint32_t index, uint32_t *count, uint64_t *bytes);
 

@@ -1,5 +1,5 @@
 /* Definite and indirect blocks, by strongly connected components of the leaked blocks (Tarjan,
- * with an explicit stack). One block of a component is the leak head ("leader") if no other
+ * with an explicit stack). One block of a component is the leak head if no other
  * component refers to the component: the labelled block of the highest rank, else the lowest
  * block. Other blocks are counted under the lowest leak head that reaches them. */
 #include "lost.h"
@@ -18,7 +18,7 @@ void lost_free(lost *l) {
         return;
     free_zeros(l->bits, l->groups * sizeof *l->bits);
     free_zeros(l->ranks, l->groups * sizeof *l->ranks);
-    FREE_ALL(l->indices, l->order, l->low, l->stack, l->calls.items, l->components.items, l->candidates, l->leaders.items,
+    FREE_ALL(l->indices, l->order, l->low, l->stack, l->calls.items, l->components.items, l->candidates, l->leak_heads.items,
              l->cycles.items, l->members.items, l);
 }
 
@@ -175,13 +175,13 @@ static int lead(graph *g, lost *l, int64_t *budget) {
         component *own = &l->components.items[number];
         bool labelled = l->candidates && l->candidates[number].rank, heads = !(own->flags & REFERRED);
         bool leads = heads && (labelled ? l->candidates[number].place == l->at : !(own->flags & LED));
-        l->low[l->at] = leads ? (uint32_t)l->leaders.count : NONE;
-        if (leads && PUSH(l->leaders, (leader){l->at, own->members, 0, 0}))
+        l->low[l->at] = leads ? (uint32_t)l->leak_heads.count : NONE;
+        if (leads && PUSH(l->leak_heads, (leak_head){l->at, own->members, 0, 0}))
             return NO_MEMORY;
         if (heads && !labelled && (leads ? own->members > 1 : true)) {
             if (leads) {
                 own->members = (uint32_t)l->cycles.count;
-                if (PUSH(l->cycles, (cycle){(uint32_t)l->leaders.count - 1, l->at, 0, 0}))
+                if (PUSH(l->cycles, (cycle){(uint32_t)l->leak_heads.count - 1, l->at, 0, 0}))
                     return NO_MEMORY;
             }
             if (PUSH(l->members, (cycle_member){l->at, own->members, 0}))
@@ -194,10 +194,10 @@ static int lead(graph *g, lost *l, int64_t *budget) {
 }
 
 static int hang(graph *g, lost *l, int64_t *budget) {
-    for (; l->at < l->leaders.count || l->stacked; l->at += !l->stacked) {
+    for (; l->at < l->leak_heads.count || l->stacked; l->at += !l->stacked) {
         if (!l->stacked)
-            l->stack[l->stacked++] = l->leaders.items[l->at].place;
-        leader *from = &l->leaders.items[l->at];
+            l->stack[l->stacked++] = l->leak_heads.items[l->at].place;
+        leak_head *from = &l->leak_heads.items[l->at];
         while (l->stacked) {
             if (--*budget < 0)
                 return 1;
@@ -243,30 +243,30 @@ API int fl_classify(graph *g, int64_t budget) {
     return more ? more : find_heads(g, budget);
 }
 
-static const leader *leader_of(const graph *g, uint32_t index) {
+static const leak_head *leak_head_of(const graph *g, uint32_t index) {
     uint32_t place = place_of(g->lost, index);
-    return place == NONE ? NULL : &g->lost->leaders.items[g->lost->low[place]];
+    return place == NONE ? NULL : &g->lost->leak_heads.items[g->lost->low[place]];
 }
 
-API uint32_t fl_leader(const graph *g, uint32_t index) {
-    const leader *found = leader_of(g, index);
+API uint32_t fl_leak_head(const graph *g, uint32_t index) {
+    const leak_head *found = leak_head_of(g, index);
     return found ? g->lost->indices[found->place] : NONE;
 }
 
 /* For the blocks [first, last), return the leak head of each definite or indirect block, else
  * NONE. */
-API void fl_leaders(const graph *g, uint32_t first, uint32_t last, uint32_t *leaders) {
+API void fl_leak_heads(const graph *g, uint32_t first, uint32_t last, uint32_t *leak_heads) {
     for (uint32_t index = first; index < last; index++)
-        leaders[index - first] = g->kinds[index] >= DEFINITE ? fl_leader(g, index) : NONE;
+        leak_heads[index - first] = g->kinds[index] >= DEFINITE ? fl_leak_head(g, index) : NONE;
 }
 
 API uint32_t fl_cycle(const graph *g, uint32_t index) {
-    const leader *found = leader_of(g, index);
+    const leak_head *found = leak_head_of(g, index);
     return found && g->lost->indices[found->place] == index ? found->cycle : 1;
 }
 
 API void fl_hanging(const graph *g, uint32_t index, uint32_t *count, uint64_t *bytes) {
-    const leader *found = leader_of(g, index);
+    const leak_head *found = leak_head_of(g, index);
     bool leads = found && g->lost->indices[found->place] == index;
     const head *own = g->kinds[index] == POSSIBLE && !g->possible->flat ? head_of(g, index) : NULL;
     if (own) {

@@ -74,7 +74,7 @@ API void fl_cycles_finish(graph *g) {
 API uint32_t fl_representative(const graph *g, uint32_t index) {
     const lost *l = g->lost;
     uint32_t place = place_of(l, index), number = place == NONE ? NONE : l->low[place];
-    const cycle *of = number != NONE && l->leaders.items[number].place == place ? cycle_of(l, number) : NULL;
+    const cycle *of = number != NONE && l->leak_heads.items[number].place == place ? cycle_of(l, number) : NULL;
     return of ? l->indices[of->shown] : index;
 }
 

@@ -32,17 +32,17 @@ static int sort(disguises *d) {
 }
 
 /* Return the usable sizes of the leak heads, in no order, repeated. */
-API int fl_leader_sizes(const graph *g, words *sizes) {
-    for (uint64_t at = 0; at < g->lost->leaders.count; at++)
-        if (words_push(sizes, size_of(g->b, g->lost->indices[g->lost->leaders.items[at].place])))
+API int fl_leak_head_sizes(const graph *g, words *sizes) {
+    for (uint64_t at = 0; at < g->lost->leak_heads.count; at++)
+        if (words_push(sizes, size_of(g->b, g->lost->indices[g->lost->leak_heads.items[at].place])))
             return NO_MEMORY;
     return DONE;
 }
 
 /* Return the leak head that is reachable if this leaked block is: the block itself, or the head
  * of its cycle, because all blocks of a cycle reach one another. NONE for other indirect blocks. */
-static uint32_t leader_held(const lost *l, uint32_t place) {
-    const leader *of = &l->leaders.items[l->low[place]];
+static uint32_t find_reached_head(const lost *l, uint32_t place) {
+    const leak_head *of = &l->leak_heads.items[l->low[place]];
     return of->place == place || of->cycle > 1 ? of->place : NONE;
 }
 
@@ -60,7 +60,7 @@ API int fl_disguises_keys(disguises *d, const uint64_t *sizes, uint64_t size_cou
     int failed = seen ? sort(d) : NO_MEMORY;
     for (uint64_t at = 0; at < d->found[0].count && !failed; at++) {
         const disguised *one = &d->found[0].items[at];
-        uint32_t place = place_of(l, one->target), head = leader_held(l, place);
+        uint32_t place = place_of(l, one->target), head = find_reached_head(l, place);
         uint64_t size = size_of(g->b, l->indices[head == NONE ? place : head]), number = 0;
         BISECT(number, size_count, middle, sizes[middle] < size)
         if (one->like_tagged || d->counts[one->form] > d->most || number == size_count || sizes[number] != size)

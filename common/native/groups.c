@@ -142,7 +142,7 @@ static int add(const grouping *s, counted *c, uint32_t index, uint64_t start, ui
     uint32_t shown = index;
     if (key.kind == DEFINITE && !s->typed) {
         uint32_t number = g->lost->low[place_of(g->lost, index)];
-        const leader *leads = &g->lost->leaders.items[number];
+        const leak_head *leads = &g->lost->leak_heads.items[number];
         const cycle *of = leads->cycle > 1 && g->lost->represented ? cycle_of(g->lost, number) : NULL;
         if (of) {
             shown = g->lost->indices[of->shown];

@@ -8,7 +8,7 @@
 typedef struct {
     uint32_t place, cycle, hanging;
     uint64_t bytes; /* total size of the indirect blocks */
-} leader;
+} leak_head;
 
 typedef struct {
     uint32_t place, next, end; /* edges not yet followed */
@@ -24,10 +24,10 @@ typedef struct {
     uint32_t place, rank;
 } candidate;
 
-/* A cycle of a leak head without labelled blocks: its leader (a number), the place of the block
- * that represents it in groups, and that block's type word. */
+/* A cycle of a leak head without labelled blocks: the number of this leak head, the place of the
+ * block that represents it in groups, and that block's type word. */
 typedef struct {
-    uint32_t leader, shown;
+    uint32_t leak_head, shown;
     uint64_t type_word;
     uint64_t address; /* of the block `shown`; 0: not known yet */
 } cycle;
@@ -52,8 +52,8 @@ struct lost {
     LIST(component) components;
     candidate *candidates; /* of each component; NULL without labels */
     uint32_t next_order, at;
-    LIST(leader) leaders;
-    LIST(cycle) cycles; /* ascending by leader */
+    LIST(leak_head) leak_heads;
+    LIST(cycle) cycles; /* ascending by leak head */
     LIST(cycle_member) members; /* of all cycles, ascending by place */
     uint64_t considered; /* number of members considered so far; see cycles.c */
     bool represented;    /* cycles have their representatives */
@@ -76,8 +76,8 @@ INLINE uint32_t place_of(const lost *l, uint32_t index) {
 /* Return the cycle with this leak head, if it has no labelled block; else NULL. */
 INLINE const cycle *cycle_of(const lost *l, uint32_t number) {
     uint32_t at = 0;
-    BISECT(at, (uint32_t)l->cycles.count, middle, l->cycles.items[middle].leader < number)
-    return at < l->cycles.count && l->cycles.items[at].leader == number ? &l->cycles.items[at] : NULL;
+    BISECT(at, (uint32_t)l->cycles.count, middle, l->cycles.items[middle].leak_head < number)
+    return at < l->cycles.count && l->cycles.items[at].leak_head == number ? &l->cycles.items[at] : NULL;
 }
 
 #endif

@@ -110,14 +110,14 @@ static uint8_t verdict_of(uint8_t under) {
 API int fl_judge_counts(const graph *g, const uint32_t *found, const uint8_t *flags, uint32_t *counts, uint8_t *verdicts, uint64_t *sums,
                         uint64_t *totals) {
     const lost *l = g->lost;
-    uint8_t *under = calloc(l->leaders.count + 1, sizeof *under);
+    uint8_t *under = calloc(l->leak_heads.count + 1, sizeof *under);
     if (!under)
         return NO_MEMORY;
     for (uint32_t place = 0; place < l->count; place++) {
         uint32_t number = l->low[place];
-        if (number >= l->leaders.count)
+        if (number >= l->leak_heads.count)
             continue;
-        const leader *of = &l->leaders.items[number];
+        const leak_head *of = &l->leak_heads.items[number];
         uint8_t its = flags[l->indices[place]];
         bool in_cycle = l->order[place] == l->order[of->place] && (of->cycle > 1 || its & REFERS_TO_ITSELF);
         if (its & OBJECT && in_cycle)
@@ -127,7 +127,7 @@ API int fl_judge_counts(const graph *g, const uint32_t *found, const uint8_t *fl
     }
     for (uint32_t place = 0; place < l->count; place++) {
         uint32_t number = l->low[place], index = l->indices[place], type = found[index];
-        uint8_t verdict = number < l->leaders.count ? verdict_of(under[number]) : NOTHING;
+        uint8_t verdict = number < l->leak_heads.count ? verdict_of(under[number]) : NOTHING;
         verdicts[index] = verdict;
         totals[2 * verdict]++;
         totals[2 * verdict + 1] += size_of(g->b, index);

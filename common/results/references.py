@@ -100,6 +100,6 @@ class Path(Record):
     """Number of blocks or objects in the whole chain."""
     skipped: Optional[Skipped]
     """The steps that are omitted in the middle of a long chain."""
-    leader: Optional[int] = field(metadata=ADDRESS)
+    leak_head: Optional[int] = field(metadata=ADDRESS)
     """The address of the leak head at which the chain begins; None if the chain begins at a
     root."""

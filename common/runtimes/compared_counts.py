@@ -69,26 +69,26 @@ def compare_counts(
     if not counted:  # the rest takes time for each block
         verdicts = bytearray([CountVerdict.NOTHING]) * len(blocks)
         return ReferenceCounts(verdicts, excess, _sum_verdicts(graph, blocks, {}), [], style.decrement)
-    leaders, references = graph.leaders(), graph.leaked_references()
+    leak_heads, references = graph.leak_heads(), graph.leaked_references()
     for index in counted:
         excess[index] = max(0, values.read_count(index) - references[index])
     own = _count_own_references(pieces, arch, blocks, array("I", filter(excess.__getitem__, counted)), values.find_offset)
     for index, number in own.items():
         excess[index] = max(0, excess[index] - number)
-    cycles = {leader: graph.cycle(leader) > 1 for leader in dict.fromkeys(map(leaders.__getitem__, counted))}
+    cycles = {leak_head: graph.cycle(leak_head) > 1 for leak_head in dict.fromkeys(map(leak_heads.__getitem__, counted))}
     conclusions: dict[int, CountVerdict] = {}  # by leak head
     types: dict[int, list[int]] = {}  # objects, excess and garbage of each type
     for index in counted:
-        leader = leaders[index]
+        leak_head = leak_heads[index]
         if excess[index]:
-            conclusions[leader] = CountVerdict.MISSING_DECREF
+            conclusions[leak_head] = CountVerdict.MISSING_DECREF
             sums = types.setdefault(found[index], [0, 0, 0])
             sums[0], sums[1] = sums[0] + 1, sums[1] + excess[index]
-        elif index in own or (cycles[leader] and found[index] >= style.first_container):
-            conclusions.setdefault(leader, style.cycle)
+        elif index in own or (cycles[leak_head] and found[index] >= style.first_container):
+            conclusions.setdefault(leak_head, style.cycle)
     verdicts = bytearray([CountVerdict.NOTHING]) * len(blocks)
     for index in leaked if conclusions else ():
-        verdicts[index] = conclusions.get(leaders[index], CountVerdict.NOTHING)
+        verdicts[index] = conclusions.get(leak_heads[index], CountVerdict.NOTHING)
     if style.cycle == CountVerdict.UNCOLLECTED:
         for index in leaked:
             if verdicts[index] == style.cycle and found[index] != NO_VALUE and found[index] not in style.parts:
@@ -121,8 +121,8 @@ def _sum_verdicts(graph: Graph, blocks: Blocks, conclusions: Mapping[int, CountV
     """Return the blocks and bytes of each verdict. `conclusions`: the verdicts of some leak
     heads."""
     totals = [Totals(0, 0) for _ in CountVerdict]
-    for leader, verdict in conclusions.items():
-        totals[verdict] = Totals.sum_of((totals[verdict], Totals(1, blocks.size(leader)), graph.indirect_totals(leader)))
+    for leak_head, verdict in conclusions.items():
+        totals[verdict] = Totals.sum_of((totals[verdict], Totals(1, blocks.size(leak_head)), graph.indirect_totals(leak_head)))
     every = Totals.sum_of(map(graph.totals, (Kind.DEFINITE, Kind.INDIRECT)))
     totals[CountVerdict.NOTHING] = every.minus(Totals.sum_of(totals))
     return totals

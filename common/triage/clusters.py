@@ -45,7 +45,7 @@ words have 6 classes take about 16 million. In a core with thousands of modules,
 be a separate class."""
 
 
-class Leader(NamedTuple):
+class LeakHead(NamedTuple):
     """A leak head: its shape, and the number of leak heads, blocks and bytes that it represents."""
 
     shape: Shape
@@ -63,10 +63,10 @@ class Cluster:
     class on which most blocks agree; UNCLEAR if they do not agree. `ring`: whether most of the leak
     heads are heads of cycles."""
 
-    def __init__(self, size: int, members: Sequence[Leader]) -> None:
+    def __init__(self, size: int, members: Sequence[LeakHead]) -> None:
         self.size, self.members, self.label = size, list(members), members[0].shape.label
-        self.weight = sum(leader.leaks for leader in members)
-        self.ring = 2 * sum(leader.leaks for leader in members if leader.shape.ring) > self.weight
+        self.weight = sum(head.leaks for head in members)
+        self.ring = 2 * sum(head.leaks for head in members if head.shape.ring) > self.weight
         self.words = _words(members, self.weight)
 
     def join(self, other: Cluster) -> Cluster:
@@ -88,22 +88,22 @@ class _Work:
         return self.left >= 0
 
 
-def clusters(leaders: Sequence[Leader]) -> list[Cluster]:
+def clusters(heads: Sequence[LeakHead]) -> list[Cluster]:
     """Divide all leak heads into clusters."""
     work = _Work()
-    groups: dict[tuple[str, int], list[Leader]] = {}
-    for leader in common_tokens(leaders):
-        size = 0 if leader.shape.strong else leader.size
-        groups.setdefault((leader.shape.label, size), []).append(leader)
+    groups: dict[tuple[str, int], list[LeakHead]] = {}
+    for head in common_tokens(heads):
+        size = 0 if head.shape.strong else head.size
+        groups.setdefault((head.shape.label, size), []).append(head)
     return with_larger(Cluster(size, members) for (_, size), several in groups.items() for members in _split(several, work))
 
 
 # -- different leaks of one size
 
 
-def _split(leaders: list[Leader], work: _Work) -> Iterator[list[Leader]]:
+def _split(heads: list[LeakHead], work: _Work) -> Iterator[list[LeakHead]]:
     """Divide leak heads of one size into leaks."""
-    left = [leaders]
+    left = [heads]
     while left:
         several = left.pop()
         parts = _halves(several, work) if len(several) >= 2 * LEAST else None
@@ -115,20 +115,20 @@ def _split(leaders: list[Leader], work: _Work) -> Iterator[list[Leader]]:
             yield several
 
 
-def _hold_no_remains(leaders: Sequence[Leader], work: _Work) -> bool:
+def _hold_no_remains(heads: Sequence[LeakHead], work: _Work) -> bool:
     """Whether each combination of words occurs in several blocks. The result is False if the
     comparison takes too long."""
-    combinations = len({tuple(map(describe_word, leader.shape.words)) for leader in leaders})
-    return len(leaders) >= REPEATED * combinations and work.take(combinations * len(leaders))
+    combinations = len({tuple(map(describe_word, head.shape.words)) for head in heads})
+    return len(heads) >= REPEATED * combinations and work.take(combinations * len(heads))
 
 
-def _halves(leaders: list[Leader], work: _Work) -> Optional[list[list[Leader]]]:
+def _halves(heads: list[LeakHead], work: _Work) -> Optional[list[list[LeakHead]]]:
     """Divide the leak heads into two sides: those that have a chosen class of value in a chosen
     word, and the others. Returns None if all leak heads belong to one leak, or if the allowed
     number of comparisons is used up."""
     best, chosen = TOGETHER, None
-    width = max(len(leader.shape.words) for leader in leaders)
-    columns = [[_broad(leader.shape.words[at]) if at < len(leader.shape.words) else ZERO for leader in leaders] for at in range(width)]
+    width = max(len(head.shape.words) for head in heads)
+    columns = [[_broad(head.shape.words[at]) if at < len(head.shape.words) else ZERO for head in heads] for at in range(width)]
     # A (word, class) divides the leak heads into two sides. The division is accepted if the classes
     # of another word differ between the sides. Example: "word 0 is libfoo code" is accepted if word
     # 3 is text on this side and a pointer to the block itself on the other. Remains usually fill
@@ -141,20 +141,20 @@ def _halves(leaders: list[Leader], work: _Work) -> Optional[list[list[Leader]]]:
         for word, count in sorted(Counter(column).items()):
             if word in (ZERO, DATA) or count < LEAST or column.count(ZERO) + count > len(column) - LEAST:
                 continue
-            if not work.take(width * len(leaders)):
+            if not work.take(width * len(heads)):
                 return None
             inside = [one == word for one in column]
             others = [one not in (word, ZERO) for one in column]
             apart = max((_distance(other, inside, others) for index, other in enumerate(columns) if index != at), default=0.0)
-            if lone == [at] and word not in (HELD, OWN) and min(sum(inside), sum(others)) >= ALONE * len(leaders):
+            if lone == [at] and word not in (HELD, OWN) and min(sum(inside), sum(others)) >= ALONE * len(heads):
                 apart = max(apart, TOGETHER + 0.01)
             if apart > best:
                 best, chosen = apart, (at, word)
     if chosen is None:
         return None
     at, word = chosen
-    has = [leader for leader, one in zip(leaders, columns[at]) if one == word]
-    rest = [leader for leader, one in zip(leaders, columns[at]) if one != word]
+    has = [head for head, one in zip(heads, columns[at]) if one == word]
+    rest = [head for head, one in zip(heads, columns[at]) if one != word]
     return [has, rest]
 
 
@@ -187,15 +187,15 @@ def _distance(column: Sequence[str], inside: Sequence[bool], others: Sequence[bo
     return apart if apart > CHANCE * sqrt((len(classes) - 1) * (1 / totals[0] + 1 / totals[1])) else 0.0
 
 
-def _of_few(leaders: Sequence[Leader]) -> Iterator[list[Leader]]:
+def _of_few(heads: Sequence[LeakHead]) -> Iterator[list[LeakHead]]:
     """Divide leak heads into leaks if there are too few to find words that differ together."""
-    found: list[list[Leader]] = []
-    for leader in sorted(leaders, key=lambda one: (one.shape.words.count(ZERO), one.shape.words, one.start)):
-        near = next((several for several in found if alike(several[0].shape.words, leader.shape.words)), None)
+    found: list[list[LeakHead]] = []
+    for head in sorted(heads, key=lambda one: (one.shape.words.count(ZERO), one.shape.words, one.start)):
+        near = next((several for several in found if alike(several[0].shape.words, head.shape.words)), None)
         if near is None:
-            found.append([leader])
+            found.append([head])
         else:
-            near.append(leader)
+            near.append(head)
     yield from found
 
 
@@ -224,12 +224,12 @@ def describe_word(word: str) -> str:
 # -- the description of a cluster
 
 
-def _words(members: Sequence[Leader], weight: float) -> tuple[str, ...]:
-    width = max(len(leader.shape.words) for leader in members)
+def _words(members: Sequence[LeakHead], weight: float) -> tuple[str, ...]:
+    width = max(len(head.shape.words) for head in members)
     counts: list[dict[str, float]] = [{} for _ in range(width)]
-    for leader in members:
-        for at, word in enumerate(leader.shape.words):
-            counts[at][word] = counts[at].get(word, 0) + leader.leaks
+    for head in members:
+        for at, word in enumerate(head.shape.words):
+            counts[at][word] = counts[at].get(word, 0) + head.leaks
     return tuple(_agree(one, weight) for one in counts)
 
 
@@ -288,13 +288,13 @@ def pointers(words: Iterable[str]) -> int:
     return sum(describe_word(word) not in ("", DATA) for word in words)
 
 
-def common_tokens(leaders: Sequence[Leader]) -> list[Leader]:
+def common_tokens(heads: Sequence[LeakHead]) -> list[LeakHead]:
     """Return the leak heads. A text whose first word is rare gets the label "text" only: texts of
     one origin may be names, each with a different first word."""
     counts: dict[str, float] = {}
-    for leader in leaders:
-        if leader.shape.label.startswith(TEXT_LABEL) and leader.shape.strong:
-            counts[leader.shape.label] = counts.get(leader.shape.label, 0) + leader.leaks
+    for head in heads:
+        if head.shape.label.startswith(TEXT_LABEL) and head.shape.strong:
+            counts[head.shape.label] = counts.get(head.shape.label, 0) + head.leaks
     total = sum(counts.values())
     rare = {label for label, count in counts.items() if count < TOKEN * total or (count <= 1 < total)}
-    return [leader._replace(shape=leader.shape._replace(label=TEXT_LABEL)) if leader.shape.label in rare else leader for leader in leaders]
+    return [head._replace(shape=head.shape._replace(label=TEXT_LABEL)) if head.shape.label in rare else head for head in heads]

@@ -13,11 +13,11 @@ from findleaks.engine.contract import Blocks, Graph
 MOST = 1_000  # maximum number of blocks of one cycle that are examined
 
 
-def head(graph: Graph, blocks: Blocks, leader: int) -> int:
-    """Return the head of the cycle that contains the block with the index `leader`. It is the block
-    that most other blocks of the cycle refer to. If several blocks are equal in this, the choice is
-    by: rarest size in the cycle, most referring words, lowest index."""
-    ring = _members(graph, leader)
+def head(graph: Graph, blocks: Blocks, leak_head: int) -> int:
+    """Return the head of the cycle that contains the block with the index `leak_head`. It is the
+    block that most other blocks of the cycle refer to. If several blocks are equal in this, the
+    choice is by: rarest size in the cycle, most referring words, lowest index."""
+    ring = _members(graph, leak_head)
     sizes = Counter(blocks.size(index) for index in ring)
     referring, words = Counter[int](), Counter[int]()
     for index in ring:
@@ -27,21 +27,21 @@ def head(graph: Graph, blocks: Blocks, leader: int) -> int:
     return min(ring, key=lambda one: (-referring[one], sizes[blocks.size(one)], -words[one], -blocks.size(one), one))
 
 
-def _members(graph: Graph, leader: int) -> set[int]:
-    """Return the blocks of the cycle: those that are reachable from the leader and from which the
-    leader is reachable, including the leader itself."""
-    referrers: dict[int, list[int]] = {leader: []}
-    left = [leader]
+def _members(graph: Graph, leak_head: int) -> set[int]:
+    """Return the blocks of the cycle: those that are reachable from the leak head and from which
+    the leak head is reachable, including the leak head itself."""
+    referrers: dict[int, list[int]] = {leak_head: []}
+    left = [leak_head]
     while left and len(referrers) < MOST:
         index = left.pop(0)
         for other, _ in graph.references(index):
-            if other != leader and graph.leader(other) != leader:
+            if other != leak_head and graph.leak_head(other) != leak_head:
                 continue
             if other not in referrers:
                 referrers[other] = []
                 left.append(other)
             referrers[other].append(index)
-    ring, left = {leader}, [leader]
+    ring, left = {leak_head}, [leak_head]
     while left:
         for other in referrers[left.pop()]:
             if other not in ring:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from findleaks.triage.clusters import Cluster, Leader, alike, common_tokens, compare_words, describe_word, pointers, varying, with_larger
+from findleaks.triage.clusters import Cluster, LeakHead, alike, common_tokens, compare_words, describe_word, pointers, varying, with_larger
 from findleaks.triage.row import LeakSum
 from findleaks.triage.shapes import LOST, UNCLEAR, ZERO, Shape
 
@@ -36,7 +36,7 @@ class _Seen:
     """A signature: a leak head that represents all leaks with this signature, and the cores that
     have them."""
 
-    leader: Leader
+    leak_head: LeakHead
     cores: set[int] = field(default_factory=set)
 
 
@@ -45,9 +45,9 @@ def same_leaks(leaks: Iterable[tuple[int, LeakSum]]) -> list[Same]:
     contains the leaks that are the same."""
     seen = _by_signature(leaks)
     names = list(seen)
-    by_kind: dict[tuple[str, int], list[Leader]] = {}
-    for leader in common_tokens([one.leader for one in seen.values()]):
-        by_kind.setdefault((leader.shape.label, leader.size), []).append(leader)
+    by_kind: dict[tuple[str, int], list[LeakHead]] = {}
+    for leak_head in common_tokens([one.leak_head for one in seen.values()]):
+        by_kind.setdefault((leak_head.shape.label, leak_head.size), []).append(leak_head)
     cores = [one.cores for one in seen.values()]
     found = [Cluster(size, members) for (_, size), several in sorted(by_kind.items()) for members in _join_leaks(several, cores)]
     same: dict[tuple[str, int, tuple[str, ...]], Cluster] = {}
@@ -55,7 +55,7 @@ def same_leaks(leaks: Iterable[tuple[int, LeakSum]]) -> list[Same]:
         key = one.label, size, tuple(map(describe_word, one.words))
         same[key] = same[key].join(one) if key in same else one
     return [
-        Same(label, size, one.ring, one.words, tuple(sorted(names[leader.start] for leader in one.members)))
+        Same(label, size, one.ring, one.words, tuple(sorted(names[leak_head.start] for leak_head in one.members)))
         for (label, size, _), one in same.items()
     ]
 
@@ -72,8 +72,8 @@ def _by_signature(leaks: Iterable[tuple[int, LeakSum]]) -> dict[str, _Seen]:
         words = tuple(_common(column) for column in zip(*(leak.words for _, leak in several)))
         count = sum(leak.leaks for _, leak in several)
         ring = 2 * sum(leak.leaks for _, leak in several if leak.ring) > count
-        leader = Leader(Shape(label, not size, ring, words), size, number, count, 0, 0)
-        seen[signature] = _Seen(leader, {core for core, _ in several})
+        leak_head = LeakHead(Shape(label, not size, ring, words), size, number, count, 0, 0)
+        seen[signature] = _Seen(leak_head, {core for core, _ in several})
     return seen
 
 
@@ -86,24 +86,24 @@ def _common(column: Iterable[str]) -> str:
     return f"{LOST}blocks" if all(describe_word(one) == LOST for one in classes) else min(classes - {UNCLEAR, ZERO}, default=UNCLEAR)
 
 
-def _join_leaks(leaders: Sequence[Leader], cores: Sequence[set[int]]) -> list[list[Leader]]:
+def _join_leaks(leak_heads: Sequence[LeakHead], cores: Sequence[set[int]]) -> list[list[LeakHead]]:
     """Group leaks with the same label and size. Leaks with the most blocks come first. Each group
     contains leaks that are the same."""
-    found: list[list[Leader]] = []
+    found: list[list[LeakHead]] = []
     inside: list[set[int]] = []
-    for leader in sorted(leaders, key=lambda one: (-one.leaks, one.shape.words, one.start)):
-        own = cores[leader.start]
+    for leak_head in sorted(leak_heads, key=lambda one: (-one.leaks, one.shape.words, one.start)):
+        own = cores[leak_head.start]
         near = []
         for at, several in enumerate(found):
-            agree, contradict = compare_words(several[0].shape.words, leader.shape.words)
-            if _same(several[0].shape.words, leader.shape.words) and len(own & inside[at]) < max(BESIDE * len(own), 1):
+            agree, contradict = compare_words(several[0].shape.words, leak_head.shape.words)
+            if _same(several[0].shape.words, leak_head.shape.words) and len(own & inside[at]) < max(BESIDE * len(own), 1):
                 near.append((agree - contradict, -at))
         if near:
             at = -max(near)[1]
-            found[at].append(leader)
+            found[at].append(leak_head)
             inside[at] |= own
         else:
-            found.append([leader])
+            found.append([leak_head])
             inside.append(set(own))
     return found
 

@@ -22,7 +22,7 @@ from findleaks.engine.terms import NO_LABEL, Group, Kind
 from findleaks.session import Session
 from findleaks.target.base import Range
 from findleaks.target.ranges import range_at
-from findleaks.triage.clusters import Cluster, Leader, clusters, describe_word, varying
+from findleaks.triage.clusters import Cluster, LeakHead, clusters, describe_word, varying
 from findleaks.triage.identity import describe_signature, signature_of
 from findleaks.triage.rings import head
 from findleaks.triage.row import LeakSum
@@ -42,14 +42,14 @@ def leak_sums(session: Session, program: str) -> list[LeakSum]:
     graph = session.graph()
     groups = [group for group in group_leaked_blocks(session, graph) if group.kind == Kind.DEFINITE]
     sums: dict[str, LeakSum] = {}
-    for size, cluster in varying(clusters(list(_leaders(session, graph, groups))), SIZES):
+    for size, cluster in varying(clusters(list(_leak_heads(session, graph, groups))), SIZES):
         one = _sum_leaks(session, program, size, cluster)
         before = sums.get(one.signature)
         sums[one.signature] = before.join(one) if before is not None else one
     return sorted(sums.values(), key=lambda one: (-one.bytes, one.signature))
 
 
-def _leaders(session: Session, graph: Graph, groups: Sequence[Group]) -> Iterator[Leader]:
+def _leak_heads(session: Session, graph: Graph, groups: Sequence[Group]) -> Iterator[LeakHead]:
     """Yield the leak heads. If there are very many, yield a sample in which each represents
     several."""
     blocks, shapes = session.directory.blocks, Shapes(session, graph)
@@ -59,16 +59,16 @@ def _leaders(session: Session, graph: Graph, groups: Sequence[Group]) -> Iterato
         for count, start in enumerate(starts):
             if count % 256 == 0:
                 session.report_progress("comparing leaked blocks", 0.0)
-            index = graph.leader(blocks.find(start))  # an example of a group represents a cycle
+            index = graph.leak_head(blocks.find(start))  # an example of a group represents a cycle
             chief = head(graph, blocks, index) if group.cycle > 1 and group.label == NO_LABEL else index
             size = blocks.size(chief)
             shape = shapes.of(blocks.address(chief), size, group.cycle > 1, group.indirect_blocks > 0)
             if whole:
                 hanging = graph.indirect_totals(index)
-                yield Leader(shape, size, start, 1, 1 + hanging.blocks, blocks.size(index) + hanging.bytes)
+                yield LeakHead(shape, size, start, 1, 1 + hanging.blocks, blocks.size(index) + hanging.bytes)
             else:
                 every = group.blocks + group.indirect_blocks, group.bytes + group.indirect_bytes
-                yield Leader(shape, size, start, part * group.blocks, part * every[0], part * every[1])
+                yield LeakHead(shape, size, start, part * group.blocks, part * every[0], part * every[1])
 
 
 def _members(session: Session, graph: Graph, groups: Sequence[Group]) -> list[list[int]]:
@@ -119,7 +119,7 @@ def _type_word(memory: Memory, types: Sequence[Range], start: int, size: int) ->
 
 
 def _sum_leaks(session: Session, program: str, size: int, cluster: Cluster) -> LeakSum:
-    leaks, blocks, held = (round(sum(values)) for values in zip(*(leader[3:6] for leader in cluster.members)))
+    leaks, blocks, held = (round(sum(values)) for values in zip(*(leak_head[3:6] for leak_head in cluster.members)))
     first = _typical(cluster)
     known = session.directory.blocks
     return LeakSum(
@@ -145,6 +145,6 @@ def _hint(session: Session, label: str, start: int, size: int) -> str:
 
 def _typical(cluster: Cluster) -> int:
     """Return the first of the blocks whose words are the most common."""
-    patterns = Counter(tuple(map(describe_word, leader.shape.words)) for leader in cluster.members)
+    patterns = Counter(tuple(map(describe_word, leak_head.shape.words)) for leak_head in cluster.members)
     usual, _ = min(patterns.items(), key=lambda item: (-item[1], item[0]))
-    return min(leader.start for leader in cluster.members if tuple(map(describe_word, leader.shape.words)) == usual)
+    return min(leak_head.start for leak_head in cluster.members if tuple(map(describe_word, leak_head.shape.words)) == usual)

@@ -51,7 +51,7 @@ static void rows(const graph *g, const blocks *b, const piece *p, uint64_t count
         at++;
     fl_block_columns(b, 0, made, c.addresses, c.sizes, c.hints);
     fl_block_indices(b, 0, made, 15, c.hints, UINT32_MAX, indices);
-    fl_leaders(g, 0, made, indices);
+    fl_leak_heads(g, 0, made, indices);
     fl_block_columns_of(b, indices, made, c.addresses, c.sizes, c.hints);
     free_all((void *const[]){out, indices, c.addresses, c.sizes, c.names, c.hints, c.hint_ends}, 7);
 }
@@ -141,7 +141,7 @@ static void disguised_pointers(graph *g, const piece *p, uint64_t count) {
     for (uint64_t at = 0; d && at < 2 * count; at++)
         fl_disguises_scan(d, &p[at / 2], at % 2 + 1, at & 1);
     if (d) {
-        fl_leader_sizes(g, &sizes);
+        fl_leak_head_sizes(g, &sizes);
         fl_disguises_tries(d, &found);
         fl_disguises_keys(d, sizes.items, sizes.count, &hits, &heads, &live);
         found.count = 0;

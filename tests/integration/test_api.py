@@ -141,7 +141,7 @@ def test_addresses(process: findleaks.Process, truth: Printed) -> None:
     assert (block.address, block.size, block.kind) == (head, truth.head[head], "definite")
     assert process.referrers(block).count == 0
     assert not process.path(block).steps
-    assert process.path(block).leader == head
+    assert process.path(block).leak_head == head
     held = process.block_at(session)
     assert held.kind == "reachable"
     found = process.referrers(held)

@@ -197,7 +197,7 @@ def said_of(graph: Graph, heap: Heap) -> dict[str, Any]:
         "kinds": bytes(graph.kinds()),
         "kind": [graph.kind(i) for i in number],
         "totals": [graph.totals(kind) for kind in Kind],
-        "leaders": [graph.leader(i) for i in number],
+        "leaders": [graph.leak_head(i) for i in number],
         "cycle": [graph.cycle(i) for i in number],
         "hanging": [graph.indirect_totals(i) for i in number],
         "referrers": [graph.referrers(i) for i in number],

@@ -176,7 +176,7 @@ def compare_leaders(records: Sequence[Record], core: Path) -> list[str]:
         sentences = []
         hanging: Counter[int] = Counter()
         for record in (r for r in records if r.kind in LOST):
-            leader = graph.leader(blocks.find(record.address))
+            leader = graph.leak_head(blocks.find(record.address))
             address = blocks.address(leader) if leader >= 0 else 0
             hanging[record.leader] += record.kind == "indirect"
             if address != record.leader:

@@ -91,13 +91,13 @@ def test_indices_with_states_and_marks(gaps: list[tuple[int, int, int]], states:
 
 @settings(max_examples=graphs.share(40), deadline=None)
 @given(st.integers(0, 2**32 - 1))
-def test_leaders_of_all_blocks(seed: int) -> None:
+def test_heads_of_all_blocks(seed: int) -> None:
     heap = graphs.random_heap(seed, 40, 16, 3)
     for engine in engines():
         graph = graphs.graph_of(engine, heap)
-        leaders = graph.leaders()
-        assert leaders.format == "I" and leaders.readonly
-        assert leaders.tolist() == [NO_GROUP if graph.leader(at) < 0 else graph.leader(at) for at in range(len(heap.blocks))]
+        heads = graph.leak_heads()
+        assert heads.format == "I" and heads.readonly
+        assert heads.tolist() == [NO_GROUP if graph.leak_head(at) < 0 else graph.leak_head(at) for at in range(len(heap.blocks))]
 
 
 @settings(max_examples=graphs.share(40), deadline=None)
@@ -106,7 +106,7 @@ def test_references_among_leaked_blocks(seed: int) -> None:
     heap = graphs.random_heap(seed, 40, 16, 3)
     for engine in engines():
         graph = graphs.graph_of(engine, heap)
-        leaked = [at for at in range(len(heap.blocks)) if graph.leader(at) >= 0]
+        leaked = [at for at in range(len(heap.blocks)) if graph.leak_head(at) >= 0]
         expected = Counter(target for at in leaked for target, _ in graph.references(at) if target in leaked)
         assert graph.leaked_references().tolist() == [expected[at] for at in range(len(heap.blocks))]
 

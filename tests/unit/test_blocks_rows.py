@@ -244,5 +244,5 @@ def test_table_and_json_have_the_same_rows(words: list[str]) -> None:
         ] == [tuple(row[key] for key in ("address", "size", "state", "kind", "allocator", "arena", "type")) for row in rows]
         assert list(table.site) == [0] * len(rows) and rows
         blocks, graph = made.directory.blocks, of.rows.graph
-        heads = [graph.leader(blocks.find(address)) for address in table.address]
+        heads = [graph.leak_head(blocks.find(address)) for address in table.address]
         assert list(table.group) == [NO_GROUP if head < 0 else head for head in heads]

@@ -322,9 +322,9 @@ def test_path_through_a_block_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch)
 def test_path_from_a_root_and_from_a_leak_head(made: Session) -> None:
     held = run_json(made, "path", hex(HELD))
     assert [step["address"] for step in held["path"]] == [hex(DATA + 0x40)]
-    assert held["leader"] is None
+    assert held["leak_head"] is None
     tail = run_json(made, "path", hex(TAIL))
-    assert tail["leader"] == hex(HEAD)
+    assert tail["leak_head"] == hex(HEAD)
     assert [step["address"] for step in tail["path"]] == [hex(HEAD)]
     inner = run_json(made, "path", hex(INNER))
     assert inner["path"][0]["interior"] is True

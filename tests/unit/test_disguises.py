@@ -52,7 +52,7 @@ def find_all(engine: Engine, heap: Heap, forms: Sequence[Form], step: int, most:
     numbers = range(len(heap.blocks))
     return {
         "before": before,
-        "leaders": sorted(graph.leader_sizes()),
+        "leaders": sorted(graph.leak_head_sizes()),
         "keys": [sorted(one) for one in keys],
         "references": references,
         "after": bytes(graph.kinds()),

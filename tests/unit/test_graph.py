@@ -206,7 +206,7 @@ class TestByHand:
         heap = make_heap([(x, 0x38) for x in (a, b, c, d)], {d: b, b: c, c: b}, [])
         graph = graphs.graph_of(engine(), heap)
         assert [graph.kind(i) for i in range(4)] == [Kind.DEFINITE, Kind.INDIRECT, Kind.INDIRECT, Kind.DEFINITE]
-        assert [graph.leader(i) for i in range(4)] == [0, 3, 3, 3]
+        assert [graph.leak_head(i) for i in range(4)] == [0, 3, 3, 3]
         assert graph.indirect_totals(3) == Totals(2, 0x70)
 
     def test_a_whole_cycle_is_one_leak(self, engine: type) -> None:

@@ -50,7 +50,7 @@ def compute(engine: Any, heap: graphs.Heap) -> list[Any]:
     number = range(len(heap.blocks))
     each = [
         [f(i) for i in number]
-        for f in (graph.leader, graph.references, graph.path, graph.is_rooted, lambda i: graph.indirect_totals(i).blocks)
+        for f in (graph.leak_head, graph.references, graph.path, graph.is_rooted, lambda i: graph.indirect_totals(i).blocks)
     ]
     return [bytes(graph.kinds()), *each]
 

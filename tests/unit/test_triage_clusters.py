@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 from hostile import lines_run
 
-from findleaks.triage.clusters import Leader, clusters
+from findleaks.triage.clusters import LeakHead, clusters
 from findleaks.triage.identity import describe_signature
 from findleaks.triage.shapes import DATA, HELD, LOST, UNCLEAR, ZERO, Shape, library_name, stable_name
 
@@ -19,14 +19,14 @@ REMAINS = (ZERO, DATA, HELD, f"{LOST}40 B", "libc data", f"{LOST}text")
 
 def make_leak_heads(
     count: int, words: Sequence[Sequence[str]], size: int = 56, label: str = "", start: int = 0, seed: int = 1
-) -> list[Leader]:
+) -> list[LeakHead]:
     """Return blocks. Each of their words is one of the values given for it."""
     draw = random.Random(seed)
     made = [Shape(label, False, False, tuple(draw.choice(list(several)) for several in words)) for _ in range(count)]
-    return [Leader(shape, size, start + 64 * at, 1, 1, size) for at, shape in enumerate(made)]
+    return [LeakHead(shape, size, start + 64 * at, 1, 1, size) for at, shape in enumerate(made)]
 
 
-def find_leaks(*several: list[Leader]) -> list[tuple[int, tuple[str, ...]]]:
+def find_leaks(*several: list[LeakHead]) -> list[tuple[int, tuple[str, ...]]]:
     return sorted((round(cluster.weight), cluster.words) for cluster in clusters([one for part in several for one in part]))
 
 
@@ -104,8 +104,8 @@ def test_work_is_bounded_if_all_leaks_differ(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_texts_by_the_word_they_begin_with() -> None:
-    def texts(word: str, count: int) -> list[Leader]:
-        return [Leader(Shape(f'text "{word}"' if word else "text", True, False, ()), 24 + at, at, 1, 1, 24) for at in range(count)]
+    def texts(word: str, count: int) -> list[LeakHead]:
+        return [LeakHead(Shape(f'text "{word}"' if word else "text", True, False, ()), 24 + at, at, 1, 1, 24) for at in range(count)]
 
     every = clusters([*texts("GET", 50), *texts("session", 40), *(one for at in range(12) for one in texts(f"name{at}", 1))])
     assert sorted((round(one.weight), one.label) for one in every) == [(12, "text"), (40, 'text "session"'), (50, 'text "GET"')]

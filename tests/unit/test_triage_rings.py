@@ -21,14 +21,14 @@ class Blocks:
 class Graph:
     """All blocks are reachable from one leak head."""
 
-    def __init__(self, references: Mapping[int, Sequence[int]], leader: int) -> None:
-        self._references, self._leader = references, leader
+    def __init__(self, references: Mapping[int, Sequence[int]], leak_head: int) -> None:
+        self._references, self._leak_head = references, leak_head
 
     def references(self, index: int) -> list[tuple[int, bool]]:
         return [(other, False) for other in self._references.get(index, ())]
 
-    def leader(self, index: int) -> int:
-        return self._leader
+    def leak_head(self, index: int) -> int:
+        return self._leak_head
 
 
 def make_document(parts: int) -> tuple[list[int], dict[int, list[int]]]:
@@ -52,8 +52,8 @@ def test_head_of_a_ring(made, size: int, parts: int, seed: int) -> None:  # type
     random.Random(seed).shuffle(places)
     blocks = Blocks([size for _, size in sorted(zip(places, sizes))])
     moved = {places[at]: [places[to] for to in others] for at, others in references.items()}
-    leader = min(moved)
-    found = head(Graph(moved, leader), blocks, leader)  # type: ignore[arg-type]
+    leak_head = min(moved)
+    found = head(Graph(moved, leak_head), blocks, leak_head)  # type: ignore[arg-type]
     assert blocks.size(found) == size and found in moved
     if made is make_list:
-        assert found == leader
+        assert found == leak_head

@@ -5,8 +5,7 @@ and 2.43 for x86-64 were compared with the DWARF of Debian's packages, and those
 32 bits with that of i386 and arm. Layouts that end before 2.31 are taken from the source only.
 
 The layout is selected by the content of memory (locate.py, tcache.py), never by the version in a
-library. `since` and `until` are the first and last release with a layout. They are used in reports,
-and for two rules of 2.43 that are not offsets (locate.py, verify.py)."""
+library. `since` and `until` are the first and last release with a layout, for reports."""
 
 from __future__ import annotations
 
@@ -47,9 +46,10 @@ class StateLayout(GlibcLayout):
     attached: int  # attached_threads; -1 if the release does not have it
     system_mem: int  # max_system_mem is the next word
     size: int
+    uncounted: int  # bytes at the end of a mmapped chunk that its size word does not count
 
 
-def _state(since: Version, until: Version, word: int, align: int, fastbins: int, start: str, end: str) -> StateLayout:
+def _state(since: Version, until: Version, word: int, align: int, fastbins: int, start: str, end: str, uncounted: int = 0) -> StateLayout:
     """Make a layout from the fields before the fastbins (`start`) and the fields after binmap
     (`end`)."""
     fast = f"{fastbins}W fastbins, " if fastbins else ""
@@ -57,14 +57,15 @@ def _state(since: Version, until: Version, word: int, align: int, fastbins: int,
     state = Record(f"{start}, {fast}{bins}, {end}, W system_mem, W max_system_mem", word)
     fastbin = state["fastbins"] if fastbins else 0
     offsets = state["top"], state["bins"], state["next"], state.get("attached_threads"), state["system_mem"]
-    return StateLayout(since, until, word, align, state["flags"], fastbin, fastbins, *offsets, state.size)
+    return StateLayout(since, until, word, align, state["flags"], fastbin, fastbins, *offsets, state.size, uncounted)
 
 
 def _states() -> Iterator[StateLayout]:
     ring = "W next, W next_free, W attached_threads"
-    # 2.43 has neither fastbins nor have_fastchunks.
+    # 2.43 has neither fastbins nor have_fastchunks, and does not count the last two words of a
+    # mmapped chunk.
     for word, align in (8, 16), (4, 16), (4, 8):
-        yield _state((2, 43), NEWEST, word, align, 0, "i mutex, i flags", ring)
+        yield _state((2, 43), NEWEST, word, align, 0, "i mutex, i flags", ring, 2 * word)
     # In 2.27, have_fastchunks, a flag before, became a separate int. i386 has an alignment of 16
     # bytes since 2.26, and therefore one fastbin more.
     for word, align, fastbins in (8, 16, 10), (4, 16, 11), (4, 8, 10):
@@ -90,6 +91,7 @@ class ParLayout(GlibcLayout):
     tcache_bins: int  # tcache_max_bytes and tcache_count are the next words
     hp_pagesize: int
     size: int
+    tcache_excess: int  # tcache_max_bytes minus the largest cached request
 
     def offset(self, name: str) -> int:
         """Return the offset of a field of FIRST, of this class, or of "no_dyn_threshold" and
@@ -107,29 +109,31 @@ FIRST = ("trim_threshold", "top_pad", "mmap_threshold", "arena_test", "arena_max
 """The first words of malloc_par since 2.10."""
 
 
-def _par(since: Version, until: Version, word: int, huge_pages: str, last: str) -> ParLayout:
+def _par(since: Version, until: Version, word: int, huge_pages: str, last: str, tcache_excess: int) -> ParLayout:
     """Make a layout from the fields for huge pages, and the fields after max_mmapped_mem
     (`last`)."""
     counts = "i n_mmaps, i n_mmaps_max, i max_n_mmaps, i no_dyn_threshold, W mmapped_mem, W max_mmapped_mem"
     par = Record(", ".join([*(f"W {name}" for name in FIRST), *filter(None, [huge_pages]), counts, last]), word)
     offsets = par["n_mmaps"], par["mmapped_mem"], par["sbrk_base"], par.get("tcache_bins"), par.get("hp_pagesize")
-    return ParLayout(since, until, word, *offsets, par.size)
+    return ParLayout(since, until, word, *offsets, par.size, tcache_excess)
 
 
 def _pars() -> Iterator[ParLayout]:
     tcache = "W sbrk_base, W tcache_bins, W tcache_max_bytes, W tcache_count, W tcache_unsorted_limit"
-    for since, until, huge_pages, last in (
-        # 2.43 added thp_mode. Since 2.42, tcache_bins is called tcache_small_bins.
-        ((2, 43), NEWEST, "i thp_mode, W thp_pagesize, W hp_pagesize, i hp_flags", tcache),
+    for since, until, huge_pages, last, counts_chunks in (
+        # 2.43 added thp_mode, and its tcache_max_bytes is one more than the largest cached chunk.
+        # Before, it was the largest cached request (malloc.c, tidx2usize). Since 2.42, tcache_bins
+        # is called tcache_small_bins.
+        ((2, 43), NEWEST, "i thp_mode, W thp_pagesize, W hp_pagesize, i hp_flags", tcache, True),
         # 2.35 added huge pages (the tunable glibc.malloc.hugetlb), 2.26 thread caches.
-        ((2, 35), (2, 42), "W thp_pagesize, W hp_pagesize, i hp_flags", tcache),
-        ((2, 26), (2, 34), "", tcache),
+        ((2, 35), (2, 42), "W thp_pagesize, W hp_pagesize, i hp_flags", tcache, False),
+        ((2, 26), (2, 34), "", tcache, False),
         # 2.24 removed max_total_mem.
-        ((2, 24), (2, 25), "", "W sbrk_base"),
-        ((2, 15), (2, 23), "", "W max_total_mem, W sbrk_base"),
+        ((2, 24), (2, 25), "", "W sbrk_base", False),
+        ((2, 15), (2, 23), "", "W max_total_mem, W sbrk_base", False),
     ):
         for word in 8, 4:
-            yield _par(since, until, word, huge_pages, last)
+            yield _par(since, until, word, huge_pages, last, word + 1 if counts_chunks else 0)
 
 
 PARS = tuple(_pars())

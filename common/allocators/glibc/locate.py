@@ -259,10 +259,7 @@ def _find_par_places(base: int, words: Sequence[int], layout: ParLayout, main: G
     if layout.tcache_bins >= 0:
         align = main.layout.align
         for i in [i for i, v in enumerate(words[:-2]) if 0 < v <= 64]:
-            # tcache_max_bytes is the largest request that is cached (malloc.c, tidx2usize). In 2.43
-            # it is one more than the largest chunk.
-            request = (words[i] - 1) * align + 3 * size
-            largest = request + size + 1 if layout.since >= (2, 43) else request
+            largest = (words[i] - 1) * align + 3 * size + layout.tcache_excess
             most = words[i + 1]
             fits = largest - align < most <= largest or (words[i] == 64 and largest < most <= (4 << 20) + align)
             if fits and words[i + 2] < 1 << 16:

@@ -281,10 +281,9 @@ def _report_header(heap: GlibcView, start: int, header: int, words: tuple[int, i
     """Report which words of a mmapped chunk's header were overwritten. `start` and `size` are those
     of the mapping.
 
-    Nothing but padding for alignment precedes the chunk in the mapping. The size word of 2.43 does
-    not count two words at the end."""
+    Nothing but padding for alignment precedes the chunk in the mapping."""
     word = heap.memory.size
-    right = size - (header - start) - (2 * word if heap.instance.layout.since >= (2, 43) else 0) | IS_MMAPPED
+    right = size - (header - start) - heap.instance.layout.uncounted | IS_MMAPPED
     low = header if words[0] else header + word
     high = header + 2 * word if words[1] != right else header + word
     if low < high:

@@ -87,10 +87,10 @@ class BlockFigures:
         chosen = set(list_mapping_blocks(self._session, *kinds))
         # The leak head of a cycle is its block with the lowest address, which need not be the
         # mapping.
-        heads = {graph.leader(index) if graph.kind(index) in LEAKED else index for index in chosen}
+        heads = {graph.leak_head(index) if graph.kind(index) in LEAKED else index for index in chosen}
         heads = {head for head in heads if head in chosen or graph.representative(head) in chosen}
         every = Totals.sum_of([Totals(len(heads), sum(map(blocks.size, heads))), *map(graph.indirect_totals, heads)])
-        own = [index for index in chosen if index in heads or (graph.kind(index) == Kind.INDIRECT and graph.leader(index) in heads)]
+        own = [index for index in chosen if index in heads or (graph.kind(index) == Kind.INDIRECT and graph.leak_head(index) in heads)]
         below = Totals(every.blocks - len(own), every.bytes - sum(map(blocks.size, own)))
         return self.of_blocks([array("I", sorted(chosen))], *kinds), Figures(*below, below.bytes if self._known else None)
 
@@ -100,7 +100,7 @@ class BlockFigures:
         blocks, graph, mappings = self._session.directory.blocks, self._graph, self._session.directory.mappings.ranges
         starts = {blocks.find(start) for start, _ in mappings}
         below = list_mapping_blocks(self._session, Kind.INDIRECT)
-        return sorted(index for index in below if graph.leader(index) not in starts)
+        return sorted(index for index in below if graph.leak_head(index) not in starts)
 
     def most_common_size(self, kind: Kind, excluded: Iterable[array[int]] = ()) -> tuple[int, int]:
         """Return a usable size and the number of blocks with this size: the size whose blocks of

@@ -126,9 +126,9 @@ class NativeGraph:
     def kinds(self) -> memoryview:
         return memoryview(self._kinds).toreadonly()[: len(self.blocks)]
 
-    def leader_sizes(self) -> array[int]:
+    def leak_head_sizes(self) -> array[int]:
         self._after_classifying()
-        return self._library.words(self._library.fl_leader_sizes, self._handle)
+        return self._library.words(self._library.fl_leak_head_sizes, self._handle)
 
     def disguises(self, ranges: Sequence[Range], forms: Sequence[Form], most: int) -> NativeDisguises:
         # Not needed if nothing is leaked.
@@ -221,17 +221,17 @@ class NativeGraph:
                 raise ValueError(f"piece {piece.address:#x} lies below the previous one")
         return shared.sort_groups(map(_group, library.rows(16, library.fl_groups_finish, grouping)))
 
-    def leader(self, index: int) -> int:
+    def leak_head(self, index: int) -> int:
         self._after_classifying()
-        found = self._library.fl_leader(self._handle, self._index(index))
+        found = self._library.fl_leak_head(self._handle, self._index(index))
         return -1 if found == NONE else int(found)
 
-    def leaders(self) -> memoryview:
+    def leak_heads(self) -> memoryview:
         self._after_classifying()
         count = len(self.blocks)
         made = bytearray(4 * count)
         for low in range(0, count, STEPS):
-            self._library.fl_leaders(self._handle, low, min(low + STEPS, count), c_buffer(made, "I", low))
+            self._library.fl_leak_heads(self._handle, low, min(low + STEPS, count), c_buffer(made, "I", low))
         return memoryview(made).cast("I").toreadonly()
 
     def cycle(self, index: int) -> int:

@@ -238,7 +238,7 @@ class PureDisguises:
         seen: set[tuple[int, int]] = set()
         seen_live: set[tuple[int, int]] = set()
         for one in sorted(self._found):
-            head = self._lost.leader(one.target)
+            head = self._lost.leak_head(one.target)
             if head != one.target and self._lost.cycle(head) == 1:
                 head = -1
             number = numbers.get(self._blocks.sizes[one.target if head < 0 else head])

@@ -193,7 +193,7 @@ class PureGraph(LostBlocks):
         self._classified = run(self._classifier, budget)
         return self._classified
 
-    def leader_sizes(self) -> array[int]:
+    def leak_head_sizes(self) -> array[int]:
         self._after_classifying()
         return array("Q", compress(self.blocks.sizes, self._kinds.translate(_IS[Kind.DEFINITE])))
 

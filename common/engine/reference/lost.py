@@ -31,7 +31,7 @@ class Lost:
         # Component of each block. It is kept because queries need to know which blocks are in one
         # cycle.
         self._component: dict[int, int] = {}
-        self._leaders: dict[int, int] = {}
+        self._leak_heads: dict[int, int] = {}
         self._cycles: dict[int, int] = {}  # leak head: number of blocks in its cycle
         self._hanging: dict[int, tuple[int, int]] = {}
         self._labels: array[int] = array("I")  # empty if no labels are set
@@ -79,27 +79,27 @@ class Lost:
             kinds[index] = Kind.INDIRECT
             if number in referred:
                 continue
-            leader = best[number] if number in best else first.setdefault(number, index)
-            if leader == index:
+            leak_head = best[number] if number in best else first.setdefault(number, index)
+            if leak_head == index:
                 kinds[index] = Kind.DEFINITE
                 self._cycles[index] = members[number]
             if number in first and members[number] > 1:
-                self.members[index] = leader
+                self.members[index] = leak_head
         yield
-        for leader in self._cycles:
-            self._leaders[leader] = leader
+        for leak_head in self._cycles:
+            self._leak_heads[leak_head] = leak_head
             count = total = 0
-            work = [leader]
+            work = [leak_head]
             while work:
                 for edge in self._edges_of(work.pop()):
                     target = edge >> 1
-                    if kinds[target] == Kind.INDIRECT and target not in self._leaders:
-                        self._leaders[target] = leader
+                    if kinds[target] == Kind.INDIRECT and target not in self._leak_heads:
+                        self._leak_heads[target] = leak_head
                         count += 1
                         total += sizes[target]
                         work.append(target)
                 yield
-            self._hanging[leader] = (count, total)
+            self._hanging[leak_head] = (count, total)
         yield from self._find_heads()
 
     def _best_labelled(self, lost: list[int]) -> dict[int, int]:
@@ -179,20 +179,20 @@ class Lost:
                                 break
                     yield
 
-    def leader(self, index: int) -> int:
-        return self._leaders.get(index, -1)
+    def leak_head(self, index: int) -> int:
+        return self._leak_heads.get(index, -1)
 
-    def leaders(self) -> array[int]:
+    def leak_heads(self) -> array[int]:
         """Return the leak head of each block of the heap, or NO_GROUP ("I")."""
-        return array("I", (self._leaders.get(index, NO_GROUP) for index in range(len(self._blocks))))
+        return array("I", (self._leak_heads.get(index, NO_GROUP) for index in range(len(self._blocks))))
 
     def indices(self) -> Iterable[int]:
         """Return the leaked blocks, ascending."""
         return sorted(self._component)
 
-    def in_cycle_of(self, index: int, leader: int) -> bool:
+    def in_cycle_of(self, index: int, leak_head: int) -> bool:
         """Return whether both blocks are in the same strongly connected component."""
-        return self._component[index] == self._component[leader]
+        return self._component[index] == self._component[leak_head]
 
     def cycle(self, index: int) -> int:
         return self._cycles.get(index, 1)
@@ -227,9 +227,9 @@ class Lost:
             return not words.get(index), -sizes[index], words.get(index, 0), index
 
         best: dict[int, int] = {}
-        for index, leader in self.members.items():
-            best[leader] = min(best.get(leader, index), index, key=key)
-        self._shown = {leader: (index, words.get(index, 0)) for leader, index in best.items()}
+        for index, leak_head in self.members.items():
+            best[leak_head] = min(best.get(leak_head, index), index, key=key)
+        self._shown = {leak_head: (index, words.get(index, 0)) for leak_head, index in best.items()}
 
     def representative(self, index: int) -> int:
         return self._shown[index][0] if index in self._shown else index

@@ -31,17 +31,17 @@ class LostBlocks(ABC):
         """Return the edges of a block; see PureGraph."""
 
     def leaked_references(self) -> array[int]:
-        leaders = self.leaders()
-        counts = array("I", bytes(4 * len(leaders)))
-        for index, leader in enumerate(leaders):
-            for edge in self.edges_of(index) if leader != NO_BLOCK else ():
-                if leaders[edge >> 1] != NO_BLOCK:
+        leak_heads = self.leak_heads()
+        counts = array("I", bytes(4 * len(leak_heads)))
+        for index, leak_head in enumerate(leak_heads):
+            for edge in self.edges_of(index) if leak_head != NO_BLOCK else ():
+                if leak_heads[edge >> 1] != NO_BLOCK:
                     counts[edge >> 1] += 1
         return counts
 
-    def leaders(self) -> memoryview:
+    def leak_heads(self) -> memoryview:
         self._after_classifying()
-        return memoryview(self.lost.leaders()).toreadonly()
+        return memoryview(self.lost.leak_heads()).toreadonly()
 
     def label_totals(self, kinds: Iterable[Kind]) -> list[Totals]:
         self._after_classifying()
@@ -71,9 +71,9 @@ class LostBlocks(ABC):
         self._after_classifying()
         return self.lost.group_typed(pieces, types)
 
-    def leader(self, index: int) -> int:
+    def leak_head(self, index: int) -> int:
         self._after_classifying()
-        return self.lost.leader(self.index(index))
+        return self.lost.leak_head(self.index(index))
 
     def cycle(self, index: int) -> int:
         self._after_classifying()

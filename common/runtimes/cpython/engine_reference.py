@@ -201,21 +201,21 @@ def _judge(graph: PureGraph, lost: Iterable[int], tally: ObjectTally, columns: C
     cycle_untracked: set[int] = set()
     has_excess: set[int] = set()
     for index in lost:
-        leader, flags = graph.leader(index), columns.flags[index]
-        cyclic = graph.lost.in_cycle_of(index, leader) and (graph.cycle(leader) > 1 or flags & REFERS_TO_ITSELF)
+        leak_head, flags = graph.leak_head(index), columns.flags[index]
+        cyclic = graph.lost.in_cycle_of(index, leak_head) and (graph.cycle(leak_head) > 1 or flags & REFERS_TO_ITSELF)
         if flags & OBJECT and cyclic:
-            (cycle_of_objects if flags & TRACKED else cycle_untracked).add(leader)
+            (cycle_of_objects if flags & TRACKED else cycle_untracked).add(leak_head)
         if flags & EXCESS:
-            has_excess.add(leader)
+            has_excess.add(leak_head)
     for index in lost:
-        leader = graph.leader(index)
+        leak_head = graph.leak_head(index)
         verdict = (
             CountVerdict.MISSING_DECREF
-            if leader in has_excess
+            if leak_head in has_excess
             else CountVerdict.UNTRACKED_CYCLE
-            if leader in cycle_untracked
+            if leak_head in cycle_untracked
             else CountVerdict.UNCOLLECTED
-            if leader in cycle_of_objects
+            if leak_head in cycle_of_objects
             else CountVerdict.NOTHING
         )
         columns.verdicts[index] = verdict

@@ -121,14 +121,14 @@ class Lua(Runtime):
     def reference_counts(self, graph: Graph, pieces: Iterable[Piece]) -> Optional[ReferenceCounts]:
         """Return which leaked objects are garbage: all of them, as the collector frees what nothing
         refers to. Lua does not count references."""
-        blocks, leaders, found = self._directory.blocks, graph.leaders(), self._objects.found
-        verdicts = bytearray(len(leaders))
+        blocks, leak_heads, found = self._directory.blocks, graph.leak_heads(), self._objects.found
+        verdicts = bytearray(len(leak_heads))
         counts: dict[int, int] = {}
         sums = [[0, 0], [0, 0]]
-        for index, leader in enumerate(leaders):
-            if leader == NO_BLOCK:
+        for index, leak_head in enumerate(leak_heads):
+            if leak_head == NO_BLOCK:
                 continue
-            garbage = found[leader] < len(self._objects.names)
+            garbage = found[leak_head] < len(self._objects.names)
             sums[garbage][0] += 1
             sums[garbage][1] += blocks.size(index)
             if garbage:
@@ -137,7 +137,7 @@ class Lua(Runtime):
                     counts[found[index]] = counts.get(found[index], 0) + 1
         types = [MiscountedType(self._objects.names[number], 0, 0, count) for number, count in counts.items()]
         totals = [Totals(*sums[0]), Totals(0, 0), Totals(*sums[1]), Totals(0, 0)]
-        return ReferenceCounts(verdicts, array("I", bytes(4 * len(leaders))), totals, sorted(types, key=lambda one: one.name))
+        return ReferenceCounts(verdicts, array("I", bytes(4 * len(leak_heads))), totals, sorted(types, key=lambda one: one.name))
 
     @cached_property
     def _variables(self) -> Sequence[Variable]:
