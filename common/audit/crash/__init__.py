@@ -310,7 +310,7 @@ def _crashed_thread(target: Target) -> Optional[Thread]:
     return next((one for one in target.threads() if one.tid == target.crashed), None) if target.crashed else None
 
 
-def crashed_frames(target: Target) -> list[NamedFrame]:
+def crashed_frames(target: Target) -> Sequence[NamedFrame]:
     """Return the innermost frames of the thread that crashed; [] if no thread crashed. Frames of
     Rust's libraries that only handle a panic are left out."""
     return _outside_rust([frame for _, frame in crashed_places(target)])
@@ -333,7 +333,7 @@ def _managed_frame(target: Target, thread: Thread) -> Optional[NamedFrame]:
     return next((frame for one in segments for frame in one.frames if frame.function and frame.kind), None)
 
 
-def _outside_rust(frames: list[NamedFrame]) -> list[NamedFrame]:
+def _outside_rust(frames: Sequence[NamedFrame]) -> Sequence[NamedFrame]:
     """If Rust's libraries ended the process, return the frames of the functions that called these
     libraries. Otherwise return all frames."""
     panics = [at for at, frame in enumerate(frames) if frame.function.startswith(_RUST_ENDS)]

@@ -4,6 +4,7 @@ argument, or the result of a function."""
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
@@ -85,7 +86,7 @@ def block_facts(block: Optional[BlockInfo]) -> Optional[dict[str, object]]:
     return {"address": hex(block.address), "size": block.size, "state": block.state, "type": block.type or None} if block else None
 
 
-def describe_source(session: Session, tracer: Tracer, frames: list[NamedFrame], origin: Optional[Origin]) -> Optional[PointerSource]:
+def describe_source(session: Session, tracer: Tracer, frames: Sequence[NamedFrame], origin: Optional[Origin]) -> Optional[PointerSource]:
     """Describe an origin. Return None for a constant, and for the result of a function without a
     name. `frames`: the names of the tracer's frames."""
     if origin is None:
