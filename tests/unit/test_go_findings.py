@@ -37,6 +37,22 @@ def test_bodies_of_responses_that_are_not_closed() -> None:
     assert large_groups(group_user_threads(writes), 1 << 30, frozenset())  # without readers, they are reported
 
 
+def test_few_goroutines_that_wait_for_a_close() -> None:
+    """Each keeps a connection, however small their stacks are."""
+    reads, rows = "net/http.(*persistConn).readLoop", "database/sql.(*Rows).awaitDone"
+    for function, reason, count in ((reads, "select", 1), (rows, "select", 1), (reads, "IO wait", 0), ("main.poll", "select", 0)):
+        assert len(large_groups(group_user_threads(make_goroutines(1, 100, function, reason)), 1 << 30, frozenset())) == count
+    assert large_groups(group_user_threads(make_goroutines(1, 99, reads, "select")), 1 << 30, frozenset()) == []
+
+
+def test_stacks_of_companions_count() -> None:
+    reads = make_goroutines(1, 100, "net/http.(*persistConn).readLoop", "IO wait")
+    writes = make_goroutines(2001, 100, "net/http.(*persistConn).writeLoop", "select")
+    assert large_groups(group_user_threads(reads), 16 * 200 * STACK, frozenset()) == []
+    (group,) = large_groups(group_user_threads([*reads, *writes]), 16 * 200 * STACK, frozenset())
+    assert group.first.reason == "IO wait"
+
+
 def test_readers_of_connections_of_http2_belong_to_their_servers() -> None:
     reads = make_goroutines(1, 1000, "golang.org/x/net/http2.(*serverConn).readFrames", "IO wait")
     serves = make_goroutines(2001, 1000, "golang.org/x/net/http2.(*serverConn).serve", "select")

@@ -14,18 +14,20 @@ from findleaks.runtimes.go.packages import find_own_frame
 from findleaks.runtimes.user_threads import UserThreadGroup
 
 _MANY, _MOST_GROUPS = 1000, 3  # goroutines of a group, and groups, that are reported
-_SOME, _PART = 100, 16  # goroutines that are reported if their stacks take 1 / _PART of the heap
+_SOME, _PART = 100, 16  # goroutines that are reported if their stacks take 1 / _PART of the heap, or if they wait for a Close
 _SINGULAR = {"They wait": "It waits", "They were": "It was", "Their stacks take": "Its stack takes", "Only they refer": "Only it refers"}
 _FEW = 10  # goroutines that are reported if they are blocked for good
 _MOST_TYPES = 3  # types that a sentence names
 
 
 class _Advice(NamedTuple):
-    """`cause`: a sentence, or "". `remedy`: a clause. `is_idle`: see Finding."""
+    """`cause`: a sentence, or "". `remedy`: a clause. `is_idle`: see Finding. `is_unclosed`:
+    whether each goroutine waits until the program closes something."""
 
     cause: str
     remedy: str
     is_idle: bool = False
+    is_unclosed: bool = False
 
 
 _REASONS = {
@@ -88,6 +90,7 @@ _BODY = "close the body of each response: defer response.Body.Close()"
 _STREAM = _Advice(
     "Each waits until the body of a response of HTTP/2 is read to its end or closed, or for a response.",
     f"{_BODY}; set Timeout of http.Client",
+    is_unclosed=True,
 )
 # net/http: transport.go (readLoop waits in a select only while a response is being read),
 # server.go, h2_bundle.go (writeRequest, which doRequest calls, waits until the stream ends)
@@ -95,6 +98,7 @@ _FUNCTIONS = {
     ("net/http.(*persistConn).readLoop", "select"): _Advice(
         "Each waits until the body of a response is read to its end or closed.",
         _BODY,
+        is_unclosed=True,
     ),
     ("net/http.(*http2clientStream).doRequest", "select"): _STREAM,
     ("net/http/internal/http2.(*clientStream).doRequest", "select"): _STREAM,
@@ -145,14 +149,16 @@ _STREAMS = "cancel the context of each stream, or call Recv until it returns an 
 # google.golang.org/grpc.
 _WAITERS = {
     "database/sql.(*DB).conn": _Advice("All connections that the sql.DB may open are in use.", _ROWS),
-    "database/sql.(*Rows).awaitDone": _Advice("Each waits until an sql.Rows is closed.", _ROWS),
-    "database/sql.(*Tx).awaitDone": _Advice("Each waits until an sql.Tx ends.", _ROWS),
+    "database/sql.(*Rows).awaitDone": _Advice("Each waits until an sql.Rows is closed.", _ROWS, is_unclosed=True),
+    "database/sql.(*Tx).awaitDone": _Advice("Each waits until an sql.Tx ends.", _ROWS, is_unclosed=True),
     "database/sql.(*DB).connectionOpener": _Advice(
         "Each belongs to an sql.DB that is open.", "open one sql.DB for all requests, and close those that are no longer needed"
     ),
     **dict.fromkeys(
         ("context.(*cancelCtx).propagateCancel.func2", "context.propagateCancel.func1", "os/signal.NotifyContext.func1"),
-        _Advice("Each waits until a context ends.", "call the function that returned with the context, for example with defer"),
+        _Advice(
+            "Each waits until a context ends.", "call the function that returned with the context, for example with defer", is_unclosed=True
+        ),
     ),
     "google.golang.org/grpc.newClientStreamWithParams.func4": _Advice("Each waits until a stream of gRPC ends.", _STREAMS),
     "google.golang.org/grpc/internal/grpcsync.(*CallbackSerializer).run": _Advice("They belong to clients of gRPC that are open.", _CLIENT),
@@ -193,6 +199,17 @@ def _find_waiter(group: UserThreadGroup) -> Optional[_Advice]:
     return next((_WAITERS.get(one.function) for one in group.frames if not one.function.startswith("runtime.")), None)
 
 
+def _find_known(group: UserThreadGroup) -> Optional[_Advice]:
+    """Return the advice for the functions of a group, whatever they wait for; None if there is
+    none."""
+    return _FUNCTIONS.get((_function(group), group.first.reason)) or _find_advice(group, _WAITING) or _find_waiter(group)
+
+
+def _is_unclosed(group: UserThreadGroup) -> bool:
+    advice = _find_known(group)
+    return advice is not None and advice.is_unclosed
+
+
 def _find_advice(group: UserThreadGroup, advice: Mapping[str, _Advice]) -> Optional[_Advice]:
     """Return the advice for the innermost frame that has any; None if no frame has."""
     return next((advice[one.function] for one in group.frames if one.function in advice), None)
@@ -209,13 +226,16 @@ def large_groups(
     groups: Sequence[UserThreadGroup], heap: int, blocked: frozenset[int], deadlocked: frozenset[int] = frozenset()
 ) -> list[UserThreadGroup]:
     """Return the groups that are reported, at most three. Such a group has many goroutines that
-    wait at the same place, some that are `blocked` for good, or any that are `deadlocked`; groups
-    of the last kind are first. `groups`: those with the most goroutines first. `heap`: bytes of
+    wait at the same place, fewer that wait until something is closed or whose stacks take much
+    memory, some that are `blocked` for good, or any that are `deadlocked`; groups of the last kind
+    are first. `groups`: those with the most goroutines first. `heap`: bytes of
     Go's heap in use."""
 
     def is_large(group: UserThreadGroup) -> bool:
         count = len(group.threads)
-        if count >= _MANY or (count >= _SOME and group.stack_bytes * _PART >= heap):
+        if count >= _MANY:
+            return True
+        if count >= _SOME and (_is_unclosed(group) or _stack_bytes(with_companions(group, groups)) * _PART >= heap):
             return True
         if any(one.number in deadlocked for one in group.threads):
             return True
@@ -249,8 +269,7 @@ def describe_goroutines(
     `locks`: the result of deadlocks.describe_holders."""
     count, reason, awaited = len(group.threads), group.first.reason, _find_reason(group)
     forever = sum(one.number in blocked for one in group.threads) if blocked is not None else None
-    known = _FUNCTIONS.get((_function(group), reason)) or _find_advice(group, _WAITING) or _find_waiter(group)
-    known = known or _CHANNELS.get(channel) or _REASONS.get(awaited)
+    known = _find_known(group) or _CHANNELS.get(channel) or _REASONS.get(awaited)
     advice = known or _find_advice(group, _CALLERS) or _ADVICE
     sentences = [advice.cause] if advice.cause else []
     if forever and not locks[1] and (not advice.cause or channel in _CHANNELS):
