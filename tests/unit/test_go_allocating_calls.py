@@ -38,12 +38,19 @@ def test_calls(is_text: bool, type_name: str, has_parts: bool, chosen: set[str])
         (("strdup", "mk"), True, {"strdup"}),
         (("CString", "a", "b", "c", "d"), False, set()),
         (("CString", "mk_free"), False, set()),
-        (("malloc", "mk"), False, {"malloc"}),
+        (("malloc", "mk", "mk_free"), False, {"malloc", "mk"}),
+        (("malloc", "a", "b", "c", "d"), False, {"malloc"}),
     ],
 )
 def test_functions_whose_names_say_nothing(names: tuple[str, ...], is_text: bool, chosen: set[str]) -> None:
-    """They are listed only if no other call fits, and if they are few."""
+    """They are listed only if no other call certainly fits, and if they are few."""
     assert {name for name, _ in choose_calls([(name, "main.f") for name in names], is_text, "", False)} == chosen
+
+
+def test_a_function_named_after_the_type_hides_others() -> None:
+    calls = [(name, "main.f") for name in ("malloc", "node_new", "mk")]
+    assert choose_calls(calls, False, "node", True) == [("node_new", "main.f")]
+    assert choose_calls(calls, False, "edge", True) == calls
 
 
 @pytest.mark.parametrize(

@@ -102,30 +102,41 @@ def list_allocating_calls(target: Target, tables: Sequence[FunctionTable], is_te
 def choose_calls(found: Iterable[tuple[str, str]], is_text: bool, type_name: str, has_parts: bool) -> Collection[tuple[str, str]]:
     """Return those of some calls that may have allocated blocks with text, or objects of a type, or
     other blocks. A call is the C function, and the caller. `has_parts`: whether the blocks refer to
-    others, which copies of Go's bytes do not. If no call is known to allocate such blocks, return
-    the calls of C functions whose names do not show what they do, but only if they are few."""
+    others, which copies of Go's bytes do not.
+
+    Functions whose names do not show what they do are added if no function certainly fits, but only
+    if they are few."""
     every = list(found)
     known = [key for key in every if key[0] in _ALLOCATING or _MAKING.search(key[0])]
-    return _choose_known(known, is_text, type_name, has_parts) or _choose_unknown([key for key in every if key not in known])
+    certain = _choose_certain(known, is_text, type_name)
+    if certain:
+        return certain
+    likely = known
+    if type_name:
+        likely = _choose_types(known, type_name)
+    elif not is_text:
+        likely = [key for key in known if key[0] not in _STRINGS and not (has_parts and key[0] == _BYTES)]
+    unknown = [key for key in every if key not in known and not _ENDING.search(key[0])]
+    return [*likely, *unknown] if len(unknown) <= _MOST_CALLS and not (is_text and likely) else likely
 
 
-def _choose_unknown(found: Sequence[tuple[str, str]]) -> Collection[tuple[str, str]]:
-    chosen = [key for key in found if not _ENDING.search(key[0])]
-    return chosen if len(chosen) <= _MOST_CALLS else ()
-
-
-def _choose_known(found: Sequence[tuple[str, str]], is_text: bool, type_name: str, has_parts: bool) -> Collection[tuple[str, str]]:
+def _choose_certain(known: Sequence[tuple[str, str]], is_text: bool, type_name: str) -> Sequence[tuple[str, str]]:
+    """Return the calls that make strings, for blocks with text, or those that have the type in
+    their names."""
     if not type_name:
-        alike = [key for key in found if (key[0] in _STRINGS) == is_text and not (has_parts and key[0] == _BYTES)]
-        return alike or (found if is_text else ())
+        return [key for key in known if is_text and key[0] in _STRINGS]
+    word = _SUFFIX.sub("", type_name.partition("<")[0].rpartition("::")[2].lower()).replace("_", "")
+    flat = {key: key[0].replace("_", "").lower() for key in _choose_types(known, type_name)}
+    named = [key for key in flat if word in flat[key]]
+    # "parser_run" contains "parse", but does not create a Parser.
+    return [key for key in named if _MAKING.search(flat[key].replace(word, ""))] or named
+
+
+def _choose_types(known: Sequence[tuple[str, str]], type_name: str) -> Sequence[tuple[str, str]]:
+    """Return the calls that may make objects of a type."""
     # Only C++ has namespaces and templates, and its objects are not allocated with malloc.
     is_class = "::" in type_name or "<" in type_name
-    others = [key for key in found if key[0] not in _ALLOCATING or (not is_class and key[0] in _MALLOCS)]
-    word = _SUFFIX.sub("", type_name.partition("<")[0].rpartition("::")[2].lower()).replace("_", "")
-    flat = {key: key[0].replace("_", "").lower() for key in others}
-    named = [key for key in others if word in flat[key]]
-    # "parser_run" contains "parse", but does not create a Parser.
-    return [key for key in named if _MAKING.search(flat[key].replace(word, ""))] or named or others
+    return [key for key in known if key[0] not in _ALLOCATING or (not is_class and key[0] in _MALLOCS)]
 
 
 def _name_call(places: Sequence[Place], stub: str) -> Optional[tuple[str, Place]]:
