@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"reflect"
 	"runtime"
 	"strconv"
 	"time"
@@ -39,6 +40,52 @@ type List struct {
 	head, tail *Listed
 	count      int
 }
+type Hidden struct {
+	key         int
+	name        string
+	left, right *Hidden
+}
+type Pointed struct {
+	key  int
+	name string
+	next *Pointed
+}
+type HiddenTree struct {
+	count int
+	root  *Hidden
+}
+type PointedList struct {
+	name       string
+	head, tail *Pointed
+}
+type Nested struct {
+	key  int
+	next *Nested
+}
+type Store struct {
+	name  string
+	first *Nested
+}
+type Application struct {
+	name  string
+	store *Store
+	ready bool
+}
+type Left struct{ name, other string }
+type Right struct{ first, last string }
+type ToLeft struct {
+	name string
+	To   *Left
+}
+type ToRight struct {
+	name string
+	To   *Right
+}
+type Maker interface{ make() *Left }
+type LeftMaker struct{}
+
+func (LeftMaker) make() *Left { return &Left{name: fmt.Sprint("left", os.Getpid())} }
+
 type Tree struct {
 	count int
 	root  *Owned
@@ -51,6 +98,11 @@ var recursive *Recursive
 var returned *Returned
 var list List
 var tree Tree
+var hidden = &HiddenTree{}
+var pointed = &PointedList{name: "pointed"}
+var application = &Application{name: "application", store: &Store{name: "store"}}
+var either any = &ToLeft{}
+var maker Maker = LeftMaker{}
 var mixed [64]unsafe.Pointer
 
 //go:noinline
@@ -113,6 +165,36 @@ func (tree *Tree) insert(name string) {
 	*at = &Owned{name: name}
 }
 
+//go:noinline
+func hide(tree *HiddenTree, key int) {
+	tree.count++
+	at := &tree.root
+	for *at != nil {
+		if key < (*at).key {
+			at = &(*at).left
+		} else {
+			at = &(*at).right
+		}
+	}
+	*at = &Hidden{key: key, name: fmt.Sprint("hidden", key)}
+}
+
+//go:noinline
+func point(key int) {
+	one := &Pointed{key: key, name: fmt.Sprint("pointed", key)}
+	if pointed.tail == nil {
+		pointed.head = one
+	} else {
+		pointed.tail.next = one
+	}
+	pointed.tail = one
+}
+
+//go:noinline
+func nest(key int) {
+	application.store.first = &Nested{key: key, next: application.store.first}
+}
+
 // Objects of both types are stored where the pointer points.
 //
 //go:noinline
@@ -124,6 +206,22 @@ func mix(at *unsafe.Pointer, number int) {
 	}
 }
 
+// It runs only if the value of the interface is a ToRight, but it never is.
+//
+//go:noinline
+func store() {
+	either.(*ToRight).To = &Right{last: fmt.Sprint("right", os.Getpid())}
+}
+
+//go:noinline
+func choose() {
+	if _, is := either.(*ToRight); is {
+		store()
+	} else {
+		reflect.ValueOf(either).Elem().Field(1).Set(reflect.ValueOf(maker.make()))
+	}
+}
+
 func fill(count int) {
 	for number := 0; number < count; number++ {
 		key := number * 7919 % 100003
@@ -132,7 +230,11 @@ func fill(count int) {
 		returned = insert(returned, key)
 		list.push(key)
 		tree.insert(fmt.Sprint("owned", key))
+		hide(hidden, key)
+		point(key)
+		nest(key)
 	}
+	choose()
 	mix(&mixed[0], 1)
 	mix(&mixed[1], 2)
 	mix(&mixed[2], 4)
@@ -142,7 +244,7 @@ func main() {
 	count, _ := strconv.Atoi(os.Args[1])
 	fill(count)
 	runtime.GC()
-	for _, name := range []string{"Looped", "Recursive", "Returned", "Listed", "Owned"} {
+	for _, name := range []string{"Looped", "Recursive", "Returned", "Listed", "Owned", "Hidden", "Pointed", "Nested"} {
 		fmt.Println("main."+name, count)
 	}
 	waitForOthers()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import compress
+from itertools import chain, compress
 
 from findleaks.allocators.memory import Memory
 from findleaks.disasm.capstone_loader import CapstoneMissing
@@ -65,7 +65,6 @@ class CodeObjects:
         self._variables = list(variables)
         self._fit = SlotFit(names, spans, has_headers)
         self._closures: dict[int, int] = {}  # by function: the type value of its closures
-        self._type_words: dict[int, bool] = {}  # whether words refer to types or itabs
 
     def find(self, search: TypeSearch, pieces: Sequence[Piece], problems: list[str]) -> list[tuple[int, int]]:
         """Return the index and the type value of objects of unknown type in `search`, which the
@@ -81,7 +80,9 @@ class CodeObjects:
         untyped = [(address, value) for address, value in self._variables if self._is_untyped(search, value)]
         functions = self._list_closures(pieces)
         framed = list(dict.fromkeys(one.function for one in self._stacks.paths() if one is not None))
-        wanted = {*functions, *(address for address, _ in untyped), *(one for one in framed if self._is_closure(one))}
+        owners = self._reader.pointers.find_owners((address for address, _ in untyped), self._variables)
+        held = {address: [address, *owners.get(address, ())] for address, _ in untyped}
+        wanted = {*functions, *chain.from_iterable(held.values()), *(one for one in framed if self._is_closure(one))}
         users: dict[int, list[int]] = {}  # by variable or function: the functions that refer to it
         for table in self._tables if wanted else ():
             linked = self._reader.tables.find(table.module, wanted)
@@ -90,7 +91,9 @@ class CodeObjects:
         self._read_closures([user for one in (*functions, *framed) for user in users.get(one, ())])
         yield from self._list_objects(pieces)
         yield from self._list_of_frames()
-        yield from self._list_of_variables(untyped, users)
+        yield from self._list_of_variables(
+            untyped, {one: [user for place in places for user in users.get(place, ())] for one, places in held.items()}
+        )
 
     def _list_of_frames(self) -> Iterator[tuple[int, int]]:
         """Yield the objects to which words on stacks refer."""
@@ -108,11 +111,12 @@ class CodeObjects:
         types = {number: found[one.path].slots.get(one.offset, NONE) for number, one in pairs}
         proved = {number: value for number, value in types.items() if value != NONE}
         for number, address, value in zip(sources, addresses, values):
-            if number in proved and not self._is_interface(address):
+            if number in proved and not self._reader.pointers.is_interface(address):
                 yield value, proved[number]
 
     def _list_of_variables(self, untyped: Sequence[tuple[int, int]], users: Mapping[int, Sequence[int]]) -> Iterator[tuple[int, int]]:
-        """Yield the objects to which variables refer."""
+        """Yield the objects to which variables refer. `users`: by variable, the functions that refer to
+        it, or to another variable which refers to it."""
         readers = self._order_functions(user for address, _ in untyped for user in users.get(address, ()))
         proved: dict[int, set[int]] = {}
         for one in interruptible(self._memory.target, readers, _LOOK):
@@ -120,19 +124,8 @@ class CodeObjects:
                 proved.setdefault(address, set()).add(value)
         for address, value in untyped:
             types = proved.get(address, ())
-            if len(types) == 1 and NONE not in types and not self._is_interface(address):
+            if len(types) == 1 and NONE not in types and not self._reader.pointers.is_interface(address):
                 yield value, next(iter(types))
-
-    def _is_interface(self, address: int) -> bool:
-        """Return whether a word may be the value of an interface: it has the address of a type or
-        itab just before it. Code that changes the value through a pointer to the interface is not
-        followed."""
-        before = self._memory.word(address - 8) or 0
-        if before not in self._type_words:
-            # The second word of an itab refers to the type of the value (runtime2.go, itab).
-            types, second = self._program.types, self._memory.word(before + 8)
-            self._type_words[before] = types.at(before) is not None or (second is not None and types.at(second) is not None)
-        return self._type_words[before]
 
     @staticmethod
     def _is_untyped(search: TypeSearch, address: int) -> bool:

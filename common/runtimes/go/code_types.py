@@ -31,9 +31,9 @@ from findleaks.runtimes.go.offset_tables import OffsetTables
 from findleaks.runtimes.go.path_ends import end_paths
 from findleaks.runtimes.go.pclntab import Function, FunctionTable, find_function
 from findleaks.runtimes.go.receivers import Receivers
+from findleaks.runtimes.go.static_pointers import StaticPointers
 from findleaks.runtimes.go.type_table import TypeNames
 from findleaks.runtimes.go.types import CHAN, MAP, STRUCT, Type
-from findleaks.target.ranges import merge_ranges, range_at
 
 _MAX_CODE = 1 << 16  # bytes of a function
 _MOST_DEPTH = 2  # calls whose results are looked for in the called function
@@ -64,7 +64,7 @@ class CodeReader:
         self.closures: dict[int, int] = {}
         self._known: dict[tuple[int, tuple[tuple[int, int], ...]], CodeTypes] = {}
         self._left = self._most = most
-        self.variables = merge_ranges(part for one in program.modules for part in (one.data, one.bss))
+        self.pointers = StaticPointers(memory, program)
 
     def find_function(self, pc: int) -> Optional[tuple[FunctionTable, Function]]:
         """See pclntab.find_function."""
@@ -141,10 +141,6 @@ class CodeReader:
     def is_closure(self, one: Optional[Type]) -> bool:
         """Return whether this is the type of a closure."""
         return one is not None and one.kind == STRUCT and one.name.startswith(_CLOSURE)
-
-    def is_variable(self, address: int) -> bool:
-        """Return whether a global variable that may be a pointer is at this address."""
-        return address % 8 == 0 and range_at(self.variables, address) is not None
 
     def title(self, object_: int) -> str:
         """Return the name of a type value."""
@@ -260,7 +256,8 @@ class _Walk:
     def _load(self, step: Step) -> Value:
         if step.base == ABSOLUTE:
             linked = self._reader.tables.read(step.number)
-            return Value(number=linked) if linked is not None else Value(place=step.number)
+            pointed = linked if linked is not None else self._reader.pointers.read(step.number)
+            return Value(number=pointed, place=step.number if linked is None else None)
         if step.base == STACK:
             place = self._place(step)
             known = self._state.get((True, place)) if place is not None else None
@@ -283,7 +280,7 @@ class _Walk:
                     self._stores.setdefault(place, set()).add(value.object)
             return
         self._escape([value])
-        if step.base == ABSOLUTE and self._reader.is_variable(step.number):
+        if step.base == ABSOLUTE and self._reader.pointers.is_variable(step.number):
             self._prove(step.number, value.object)
         elif step.base >= 0:
             if value.number != 0 and step.register != code.NUMBER:
@@ -336,17 +333,17 @@ class _Walk:
         arguments of this function. `called`: None if it is unknown."""
         words = _MOST_REGISTERS if called is None or called.arguments < 0 else -(-called.arguments // 8)
         values = [self._get(register) for register in range(min(words, _MOST_REGISTERS))]
-        if not any(value.origins or (value.number and self._reader.is_variable(value.number)) for value in values):
+        if not any(value.origins or (value.number and self._reader.pointers.is_variable(value.number)) for value in values):
             return
         inner = self._reader.read_called(function, called, self._depth + 1)
         for register, value in enumerate(values):
             if not inner.is_known or register in inner.escaped:
                 self._escape([value])
-                if value.number and self._reader.is_variable(value.number):
+                if value.number and self._reader.pointers.is_variable(value.number):
                     self._stores.setdefault(value.number, set()).add(NONE)
                 continue
             for offset, object_ in ((at, object_) for (one, at), object_ in inner.stores.items() if one == register):
-                if value.number and self._reader.is_variable(value.number + offset):
+                if value.number and self._reader.pointers.is_variable(value.number + offset):
                     self._stores.setdefault(value.number + offset, set()).add(object_)
                 for origin, at in value.origins:
                     self._store_through((origin, at if at == ANYWHERE else at + offset), object_)
@@ -391,7 +388,7 @@ class _Walk:
         """Return what the steps have proved. Places with more than one type are left out."""
         stores = {place: next(iter(types)) for place, types in self._stores.items() if len(types) == 1 and NONE not in types}
         closures = {place: next(iter(types)) for place, types in self._closures.items() if len(types) == 1}
-        variables = {place: stores.get(place, NONE) for place in self._stores if self._reader.is_variable(place)}
+        variables = {place: stores.get(place, NONE) for place in self._stores if self._reader.pointers.is_variable(place)}
         slots = {place: value for place, value in stores.items() if place not in variables}
         result = next(iter(self._results)) if len(self._results) == 1 else NONE
         through = {origin: next(iter(types)) if len(types) == 1 else NONE for origin, types in self._through.items()}
