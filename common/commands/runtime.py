@@ -37,7 +37,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     what = "sum objects by type, by the package of their type, or by the stack that allocated them, if stacks were recorded"
     parser.add_argument("--by", choices=("type", "package", "site"), default="type", help=what)
     add_limit(parser, "types and sites", ROWS)
-    add_output(parser, "a heap dump of Java, V8, Python or Ruby, or all objects by root and type, or by stack,", (*DUMPS, *STACKS))
+    add_output(parser, "a heap dump of Java, V8, Go, Python or Ruby, or all objects by root and type, or by stack,", (*DUMPS, *STACKS))
 
 
 @command(arguments=_arguments)
@@ -56,11 +56,11 @@ def runtime(session: Session, args: argparse.Namespace) -> Plain:
     (tracemalloc, NMT, Go's memory profile, Ruby's traces); --by site lists only these.
 
     `-o FILE.hprof` writes the Java heap as a heap dump, which Eclipse MAT and VisualVM open; `-o
-    FILE.heapsnapshot` writes V8's heap as a heap snapshot, which Chrome DevTools opens; `-o
-    FILE.ndjson` writes Python's objects, one a line, with their references; `-o FILE.json` writes
-    Ruby's objects in the format of ObjectSpace.dump_all, which heapy and sheap read. `-o
-    FILE.pb.gz` writes the objects by root (Go) and type for `go tool pprof`; with --by site, by the
-    stack that allocated them."""
+    FILE.heapsnapshot` writes the heap of V8 or Go as a heap snapshot, which Chrome DevTools opens;
+    `-o FILE.ndjson` writes the objects of Python or Go, one a line, with their references; `-o
+    FILE.json` writes Ruby's objects in the format of ObjectSpace.dump_all, which heapy and sheap
+    read. `-o FILE.pb.gz` writes the objects by root (Go) and type for `go tool pprof`; with --by
+    site, by the stack that allocated them."""
     form = output_format(args, (*DUMPS, *STACKS))
     answer = describe_runtimes(session, args.only, not args.no_native, args.by == "package", args.limit)
     found = answer.holdings

@@ -1,5 +1,5 @@
-"""Write the file of `runtime -o`: the Java heap as a heap dump, V8's heap as a heap snapshot,
-Python's or Ruby's objects as lines of JSON, or a profile."""
+"""Write the file of `runtime -o`: the Java heap as a heap dump, the heap of V8 or Go as a heap
+snapshot, the objects of Python, Go or Ruby as lines of JSON, or a profile."""
 
 from __future__ import annotations
 
@@ -13,11 +13,21 @@ from findleaks.formatting import printable
 from findleaks.report.files import replacing
 from findleaks.results.written import WrittenFile
 from findleaks.runtimes.base import Runtime
-from findleaks.runtimes.heap_dump import DumpableBlocks, DumpableHeap, DumpableRuntime
+from findleaks.runtimes.heap_dump import DumpableBlocks, DumpableGraph, DumpableHeap, DumpableRuntime
 from findleaks.session import Session
 
-_HEAPS = {"hprof": "the Java heap", "heapsnapshot": "V8's heap", "ndjson": "Python's heap", "objspace": "Ruby's heap"}
-_MISSING = {"hprof": "no Java heap", "heapsnapshot": "no heap of V8", "ndjson": "no heap of Python", "objspace": "no heap of Ruby"}
+_HEAPS = {
+    "hprof": "the Java heap",
+    "heapsnapshot": "the heap of V8 or Go",
+    "ndjson": "the heap of Python or Go",
+    "objspace": "Ruby's heap",
+}
+_MISSING = {
+    "hprof": "no Java heap",
+    "heapsnapshot": "no heap of V8 or Go",
+    "ndjson": "no heap of Python or Go",
+    "objspace": "no heap of Ruby",
+}
 
 _Write = Callable[[BinaryIO, Callable[[float], None]], Optional[list[str]]]
 """The signature of DumpableRuntime.write_heap_dump."""
@@ -49,12 +59,24 @@ def _writers(session: Session, runtimes: Sequence[Runtime], form: str) -> Sequen
 
         heaps = [(one, find_heap_references(session, one)) for one in runtimes if isinstance(one, DumpableHeap)]
         return [partial(one.write_object_lines, found) for one, found in heaps if found is not None]
-    if form != "ndjson":
-        return [one.write_heap_dump for one in runtimes if isinstance(one, DumpableRuntime) and one.dump_format == form]
-    from findleaks.audit.object_retention import find_block_references
+    writers: list[_Write] = [one.write_heap_dump for one in runtimes if isinstance(one, DumpableRuntime) and one.dump_format == form]
+    if form == "ndjson":
+        from findleaks.audit.object_retention import find_block_references
 
-    blocks = [(one, find_block_references(session, one)) for one in runtimes if isinstance(one, DumpableBlocks)]
-    return [partial(one.write_object_lines, found) for one, found in blocks if found is not None]
+        blocks = [(one, find_block_references(session, one)) for one in runtimes if isinstance(one, DumpableBlocks)]
+        writers = [partial(one.write_object_lines, found) for one, found in blocks if found is not None]
+    return writers if form == "hprof" else [*writers, *_graph_writers(runtimes, form)]
+
+
+def _graph_writers(runtimes: Sequence[Runtime], form: str) -> Sequence[_Write]:
+    """Return writers for runtimes that have a graph of their objects, but no writer of their
+    own."""
+    from findleaks.audit.graph_dump import write_graph_lines
+    from findleaks.audit.graph_snapshot import write_graph_snapshot
+
+    graphs = [one.object_graph() for one in runtimes]
+    write = write_graph_lines if form == "ndjson" else write_graph_snapshot
+    return [partial(write, one) for one in graphs if isinstance(one, DumpableGraph)]
 
 
 def write_runtime_profile(session: Session, runtimes: Sequence[Runtime], by: str, file: str, form: str) -> WrittenFile:

@@ -241,7 +241,7 @@ complete -c findleaks -n '_shtab_findleaks_using runtime' -l only -xka "cpython 
 complete -c findleaks -n '_shtab_findleaks_using runtime' -l no-native -d 'do not search for leaked objects and for native memory of objects: faster'
 complete -c findleaks -n '_shtab_findleaks_using runtime' -l by -xka "type package site" -d 'sum objects by type, by the package of their type, or by the stack that allocated them, if stacks were recorded'
 complete -c findleaks -n '_shtab_findleaks_using runtime' -l limit -x -d 'types and sites to print (text: 20; JSON: all); 0: all'
-complete -c findleaks -n '_shtab_findleaks_using runtime' -s o -l output -xka "(__fish_complete_path (commandline -ct))" -d 'also write a heap dump of Java, V8, Python or Ruby, or all objects by root and type, or by stack, to a file, by its name: .hprof, .heapsnapshot, .ndjson, .json, .html, .folded, .pb.gz, .speedscope.json'
+complete -c findleaks -n '_shtab_findleaks_using runtime' -s o -l output -xka "(__fish_complete_path (commandline -ct))" -d 'also write a heap dump of Java, V8, Go, Python or Ruby, or all objects by root and type, or by stack, to a file, by its name: .hprof, .heapsnapshot, .ndjson, .json, .html, .folded, .pb.gz, .speedscope.json'
 complete -c findleaks -n '_shtab_findleaks_using runtime' -l format -xka "hprof heapsnapshot ndjson objspace flamegraph folded pprof speedscope" -d 'the format of the file, for any file name'
 complete -c findleaks -n '_shtab_findleaks_using runtime' -l pools -xka "(__fish_complete_path (commandline -ct))" -d 'a pool file (TOML): divide blocks into the chunks of your program'"'"'s own pools'
 complete -c findleaks -n '_shtab_findleaks_using runtime' -l json -d 'print JSON instead of text'

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import BinaryIO, NamedTuple, Optional
 
 from findleaks.engine.contract import Blocks, Graph
 from findleaks.engine.terms import Exclusion
 from findleaks.runtimes.base import Runtime
+from findleaks.runtimes.object_graph import ObjectGraph
 from findleaks.target.base import Piece, Range
 
 
@@ -22,6 +23,16 @@ class DumpableRuntime(Runtime):
         """Write all objects in this format. Returns sentences about the content. If the objects
         cannot be read, nothing is written, and None is returned. `report` is called with the
         fraction that is written, from 0 to 1. Raises OSError if `out` cannot be written."""
+        raise NotImplementedError
+
+
+class DumpableGraph(ObjectGraph):
+    """A graph of a runtime's own heap that can be written as a heap snapshot, or as lines of
+    JSON."""
+
+    def reference_words(self) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
+        """Yield the addresses and the values of all references in objects, in parts. The addresses
+        are ascending, the next part continues after the previous one."""
         raise NotImplementedError
 
 

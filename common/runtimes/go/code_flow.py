@@ -97,9 +97,14 @@ def split_code(steps: Sequence[Step]) -> dict[int, tuple[list[Step], list[int]]]
 
 def merge_states(first: State, second: State) -> State:
     """Return what is known in both states."""
-    merged = {key: _merge(one, second.get(key, UNKNOWN)) for key, one in first.items()}
+    merged: State = {}
+    for key, one in first.items():
+        other = second.get(key, UNKNOWN)
+        value = one if other is one else _merge(one, other)  # most values are the same
+        if value != UNKNOWN:
+            merged[key] = value
     merged |= {key: Value(origins=one.origins) for key, one in second.items() if one.origins and key not in first}
-    return {key: one for key, one in merged.items() if one != UNKNOWN}
+    return merged
 
 
 def _merge(one: Value, other: Value) -> Value:

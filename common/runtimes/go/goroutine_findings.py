@@ -14,7 +14,9 @@ from findleaks.runtimes.go.packages import find_own_frame
 from findleaks.runtimes.user_threads import UserThreadGroup
 
 _MANY, _MOST_GROUPS = 1000, 3  # goroutines of a group, and groups, that are reported
-_SOME, _PART = 100, 16  # goroutines that are reported if their stacks take 1 / _PART of the heap, or if they wait for a Close
+# Goroutines that are reported if they wait until something is closed, or if their stacks take
+# 1 / _PART of the heap.
+_SOME, _PART = 100, 16
 _SINGULAR = {"They wait": "It waits", "They were": "It was", "Their stacks take": "Its stack takes", "Only they refer": "Only it refers"}
 _FEW = 10  # goroutines that are reported if they are blocked for good
 _MOST_TYPES = 3  # types that a sentence names

@@ -111,7 +111,7 @@ def choose_calls(found: Iterable[tuple[str, str]], is_text: bool, type_name: str
     certain = _choose_certain(known, is_text, type_name)
     if certain:
         return certain
-    likely = known
+    likely: Sequence[tuple[str, str]] = known
     if type_name:
         likely = _choose_types(known, type_name)
     elif not is_text:

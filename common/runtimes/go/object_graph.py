@@ -22,7 +22,8 @@ from findleaks.runtimes.go.objects import UNTYPED, HeapObjects
 from findleaks.runtimes.go.packages import find_own_frame
 from findleaks.runtimes.go.types import Types
 from findleaks.runtimes.go.variable_names import VariableNames
-from findleaks.runtimes.object_graph import ObjectGraph, ObjectWord
+from findleaks.runtimes.heap_dump import DumpableGraph
+from findleaks.runtimes.object_graph import ObjectWord
 from findleaks.runtimes.root_groups import RootGroup
 from findleaks.runtimes.user_threads import describe_state
 from findleaks.target.base import Range, Target
@@ -38,7 +39,7 @@ _OF_GOROUTINES = ("runtime.g", "runtime.sudog")
 _RECORD = "record of a finalizer, a cleanup or a weak pointer"
 
 
-class GoGraph(ObjectGraph):
+class GoGraph(DumpableGraph):
     """See ObjectGraph. A pointer counts as a reference even if it refers to the interior of another
     object."""
 
@@ -89,6 +90,12 @@ class GoGraph(ObjectGraph):
         value is in [low, high)."""
         for piece in self._objects.pointers.pieces(ranges):
             yield from zip(*find_pointers(self.engine, piece, low, high))
+
+    def reference_words(self) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
+        last = len(self.blocks) - 1
+        low, high = (self.blocks.address(0), self.blocks.address(last) + self.blocks.size(last)) if last >= 0 else (0, 0)
+        for piece in self._objects.reference_pieces():
+            yield find_pointers(self.engine, piece, low, high)
 
     def roots_to(self, low: int, high: int) -> Iterator[ObjectWord]:
         objects = self._objects

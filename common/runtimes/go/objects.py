@@ -223,9 +223,8 @@ class HeapObjects:
         sorted, disjoint ranges of words that do not count as references."""
         graph = self._engine.graph(self.blocks, Heuristic.EVERY)
         graph.set_labels(self.types, array("I", [1]) * (2 * len(self.names.names)))
-        for piece in self.pointers.all_pieces():
-            self._cut_timers(piece)
-            graph.scan_blocks(blank_out(piece, cut))
+        for piece in self.reference_pieces(cut):
+            graph.scan_blocks(piece)
         self.unmapped = self.unmapped or self.pointers.unknown
         for words in (*self.root_words(), self.finalized_words()):
             graph.root_words(words)
@@ -233,17 +232,18 @@ class HeapObjects:
             graph.root_words(words)
         return mark_objects(graph, self._memory.target)
 
-    def _cut_timers(self, piece: Piece) -> None:
-        """Remove the references of timers to the list that contains them. Otherwise everything that
-        refers to a timer would reach all other timers. Processors are reachable without these
-        references."""
+    def reference_pieces(self, cut: Sequence[Range] = ()) -> Iterator[Piece]:
+        """Yield the memory of all objects with pointers, ascending, with zeros in place of words
+        that are no references. `cut`: see `mark`. The references of timers to the list that
+        contains them are left out: otherwise everything that refers to a timer would reach all
+        other timers. Processors are reachable without these references."""
         lists = self._timer_lists
-        if not lists:
-            return
-        for place, value in zip(*find_pointers(self._engine, piece, min(lists), max(lists) + 1)):
-            if value in lists:
-                at = place - piece.address
-                piece.data[at : at + 8] = bytes(8)
+        for piece in self.pointers.all_pieces():
+            for place, value in zip(*find_pointers(self._engine, piece, min(lists), max(lists) + 1)) if lists else ():
+                if value in lists:
+                    at = place - piece.address
+                    piece.data[at : at + 8] = bytes(8)
+            yield blank_out(piece, cut)
 
     @cached_property
     def _timer_lists(self) -> frozenset[int]:

@@ -1,12 +1,8 @@
-"""Write the live objects of V8's heap as a heap snapshot, the format of Chrome DevTools.
-
-The file is JSON: a header, the nodes, the edges, and a table of texts, to which nodes and edges
-refer by number. It is written in this order while the heap is read: edges are counted first, as a
-node has the number of its edges.
+"""Write the live objects of V8's heap as a heap snapshot (see snapshot_format.py). It is written
+while the heap is read: edges are counted first, as a node has the number of its edges.
 
 Node 0 is the root of all others; one node for each sort of roots follows, then the objects by
-address. Sources: V8 13.6, src/profiler/heap-snapshot-generator.cc (HeapSnapshotJSONSerializer,
-V8HeapExplorer::AddEntry)."""
+address. Source: V8 13.6, src/profiler/heap-snapshot-generator.cc (V8HeapExplorer::AddEntry)."""
 
 from __future__ import annotations
 
@@ -17,6 +13,7 @@ from itertools import accumulate
 from typing import BinaryIO
 
 from findleaks.engine.terms import NO_BLOCK
+from findleaks.runtimes import snapshot_format as form
 from findleaks.runtimes.object_graph import LIVE
 from findleaks.runtimes.v8.engine import NO_MAP, EdgeList
 from findleaks.runtimes.v8.far_properties import EdgeInserter
@@ -25,11 +22,6 @@ from findleaks.runtimes.v8.names import ARRAY, CLOSURE, CODE, CONTEXT, SHAPE, ST
 from findleaks.runtimes.v8.object_graph import V8Graph
 from findleaks.runtimes.v8.reachability import pieces_of
 
-_PLAIN_TYPES = "hidden array string object code closure regexp number native synthetic"
-NODE_TYPES = [*_PLAIN_TYPES.split(), "concatenated string", "sliced string", "symbol", "bigint", "object shape"]
-EDGE_TYPES = ["context", "element", "property", "internal", "hidden", "shortcut", "weak"]
-_CONTEXT, _ELEMENT, _PROPERTY, _INTERNAL = range(4)
-_SYNTHETIC = 9
 _CATEGORIES = {
     SYSTEM: "hidden",
     ARRAY: "array",
@@ -48,16 +40,6 @@ _CATEGORIES = {
 
 _NODE_NAMES = {"(concatenated string)": "(concatenated string)", "(sliced string)": "(sliced string)", "(number)": "heap number"}
 _NAME_BITS, _ROOM, _SLICE = 28, 1 << 16, 1 << 18
-_META = {
-    "node_fields": ["type", "name", "id", "self_size", "edge_count", "trace_node_id", "detachedness"],
-    "node_types": [NODE_TYPES, "string", "number", "number", "number", "number", "number"],
-    "edge_fields": ["type", "name_or_index", "to_node"],
-    "edge_types": [EDGE_TYPES, "string_or_number", "node"],
-    "trace_function_info_fields": ["function_id", "name", "script_name", "script_id", "line", "column"],
-    "trace_node_fields": ["id", "function_info_index", "count", "size", "children"],
-    "sample_fields": ["timestamp_us", "last_assigned_id"],
-    "location_fields": ["object_index", "script_id", "line", "column"],
-}
 
 
 class HeapSnapshotWriter:
@@ -68,7 +50,7 @@ class HeapSnapshotWriter:
         self._graph, self._report = graph, report
         self._bytes = sum(end - start for start, end in graph.areas)
         self._texts: dict[str, int] = {"": 0}
-        self._types = {one: number for number, one in enumerate(NODE_TYPES)}
+        self._types = {one: number for number, one in enumerate(form.NODE_TYPES)}
         live = bytes(kind in LIVE for kind in range(256))
         self._live = bytes(graph.graph.kinds()).translate(live) if graph.graph is not None else b""
         self._sets = [one for one in graph.root_sets() if one.objects]
@@ -114,8 +96,8 @@ class HeapSnapshotWriter:
         for offset, name in sorted(names.items()):
             if offset % 8 == 0 and offset < 1 << 16 and offset not in numbers:
                 found.extend([0] * (offset // 8 + 1 - len(found)))
-                kind = _CONTEXT if name.startswith("variable ") else _PROPERTY if name.startswith((".", "[")) else _INTERNAL
-                plain = name.removeprefix("variable ") if kind == _CONTEXT else _plain_name(name) if kind == _PROPERTY else name
+                kind = form.CONTEXT if name.startswith("variable ") else form.PROPERTY if name.startswith((".", "[")) else form.INTERNAL
+                plain = name.removeprefix("variable ") if kind == form.CONTEXT else _plain_name(name) if kind == form.PROPERTY else name
                 found[offset // 8] = kind << _NAME_BITS | self._text(plain)
         return found
 
@@ -124,23 +106,17 @@ class HeapSnapshotWriter:
         for _ in self._read_edges():
             pass
         listed, self._edges.counts = self._edges.counts, array("I", bytes(4 * len(self._edges.counts)))
-        inserter = EdgeInserter(listed, self._far_edges(), _PROPERTY)
+        inserter = EdgeInserter(listed, self._far_edges(), form.PROPERTY)
         counts = inserter.add_counts()
         self._edges.state[0] = self._edges.state[1] = 0
         roots = sum(len(one.objects) for one in self._sets) + len(self._sets)
-        head = {"snapshot": {"meta": _META, "node_count": self.count, "edge_count": sum(counts) + roots, "trace_function_count": 0}}
-        out.write(json.dumps(head, separators=(",", ":"))[:-1].encode() + b',\n"nodes":[')
+        form.write_head(out, self.count, sum(counts) + roots)
         self._write_nodes(out, counts)
-        out.write(b'],\n"edges":[')
+        form.write_edges_start(out)
         self._write_root_edges(out)
         for part in inserter.insert(self._read_edges()):
-            out.write(b"," + _join(part))
-        out.write(b'],\n"trace_function_infos":[],\n"trace_tree":[],\n"samples":[],\n"locations":[],\n"strings":[')
-        texts = list(self._texts)
-        for first in range(0, len(texts), _SLICE):
-            some = json.dumps(texts[first : first + _SLICE], separators=(",\n", ":"))[1:-1]
-            out.write((b",\n" if first else b"") + some.encode())
-        out.write(b"]}\n")
+            out.write(b"," + form.join_numbers(part))
+        form.write_end(out, self._texts)
 
     def _far_edges(self) -> list[tuple[int, int, int]]:
         """Return object, name and node of the edges to values of properties outside of objects."""
@@ -167,10 +143,10 @@ class HeapSnapshotWriter:
             self._report(min(done / (self._bytes or 1), 1.0))
 
     def _write_nodes(self, out: BinaryIO, counts: array[int]) -> None:
-        out.write(_join([_SYNTHETIC, 0, 1, 0, len(self._sets), 0, 0]))
+        out.write(form.join_numbers([form.SYNTHETIC, 0, 1, 0, len(self._sets), 0, 0]))
         for number, one in enumerate(self._sets, 1):
             name = self._text(f"({one.sort}s)" if not one.sort.endswith("s") else f"({one.sort})")
-            out.write(b",\n" + _join([_SYNTHETIC, name, 2 * number + 1, 0, len(one.objects), 0, 0]))
+            out.write(b",\n" + form.join_numbers([form.SYNTHETIC, name, 2 * number + 1, 0, len(one.objects), 0, 0]))
         kinds, names = self._node_columns()
         for first in range(0, len(self._live), _SLICE):
             part = slice(first, first + _SLICE)
@@ -198,10 +174,10 @@ class HeapSnapshotWriter:
         return _NODE_NAMES.get(name, name.strip("()") if name in _CATEGORIES else name)
 
     def _write_root_edges(self, out: BinaryIO) -> None:
-        out.write(_join([number for at in range(len(self._sets)) for number in (_ELEMENT, at, 7 * (at + 1))]))
+        out.write(form.join_elements(range(1, len(self._sets) + 1)))
         for one in self._sets:
             targets = self._graph.indices_of(one.objects)
-            out.write(b"," + _join([n for at, index in enumerate(targets) for n in (_ELEMENT, at, 7 * self._nodes[index])]))
+            out.write(b"," + form.join_elements([self._nodes[index] for index in targets]))
 
 
 def _plain_name(name: str) -> str:
@@ -210,11 +186,6 @@ def _plain_name(name: str) -> str:
     if name.startswith('["'):
         return str(json.loads(name[1:-1]))
     return f"<symbol {name[1:-1]}>" if name.startswith("[") else name.removeprefix(".")
-
-
-def _join(numbers: Sequence[int]) -> bytes:
-    # The text of a list is the fastest way to format numbers. Spaces are allowed in JSON.
-    return str(list(numbers))[1:-1].encode()
 
 
 def _places(data: bytes, value: int) -> Iterator[int]:
