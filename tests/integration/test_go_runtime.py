@@ -79,7 +79,9 @@ def check_parts(findings: list[dict[str, Any]]) -> None:
 
 def check_growth(before: Path, after: Path) -> None:
     """The second process has a larger cache, and goroutines that the first one lacks."""
-    rows = json.loads(findleaks("diff", "--json", str(before), str(after)))["grown"]
+    answer = json.loads(findleaks("diff", "--json", str(before), str(after)))
+    rows, types = answer["grown"], {row["name"]: row["counts"] for row in answer["objects"][0]["types"]}
+    assert types["main.Item"] == types["[200]uint8"] == [0, 24_000]
     by_section = {section: [row for row in rows if row["what"] == section] for section in ("heap root", "user threads")}
     (cache,) = (row for row in by_section["heap root"] if row["name"] == "variable main.others")
     assert cache["within"] == "Go"

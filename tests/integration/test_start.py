@@ -44,6 +44,14 @@ def test_find_imports_what_it_needs(option: list[str]) -> None:
     assert len(ours) <= MODULES
 
 
+def test_readers_of_runtimes_that_are_absent() -> None:
+    """A process without Go costs no more than a look at the headers of its files; the same for the other large runtimes."""
+    found = modules("verdict", str(SAMPLE))
+    large = "go", "jvm", "cpython", "ruby", "php", "perl"
+    assert "findleaks.runtimes.go" in found
+    assert [name for name in found if name.startswith(tuple(f"findleaks.runtimes.{one}." for one in large))] == []
+
+
 def test_other_commands_need_more() -> None:
     """The module names above exist: other commands import them."""
     assert "json" in modules("find", "--json", str(SAMPLE))
