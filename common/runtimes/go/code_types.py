@@ -18,7 +18,9 @@ src/runtime: malloc.go, slice.go, map*.go."""
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from heapq import heappop, heappush
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
@@ -110,9 +112,8 @@ class CodeReader:
         for _ in range(2):  # the types of the frame's words are known only after the first pass
             walk = _Walk(self, convention, table, function, found.slots, depth)
             walk.run(steps, arguments)
-            slots = found.slots
             found = walk.result()
-            if found.slots == slots:
+            if walk.missing.isdisjoint(found.slots):
                 break
         return found
 
@@ -165,6 +166,8 @@ class _Walk:
         self._through: dict[Origin, set[int]] = {}  # stores where arguments point
         self._escaped: set[int] = set()
         self._is_complete = False
+        self.missing: set[int] = set()
+        """Words of the frame that were read, and of which nothing is known."""
         self._returns: dict[int, int] = {}  # addresses of calls, and those of the next instructions
 
     def run(self, steps: Sequence[Step], arguments: Iterable[tuple[int, int]]) -> None:
@@ -179,11 +182,14 @@ class _Walk:
         if context != NONE:
             first[False, self._convention.context] = Value(context)
         states: dict[int, State] = {self._function.entry: first}
-        pending = [self._function.entry]
+        # The compiler places a part after those that lead to it, loops and rare cases excepted.
+        # Therefore most parts are followed only once if the part with the lowest address is first.
+        pending, visits = [self._function.entry], Counter[int]()
         for _ in range(_MOST_VISITS * len(parts)):
             if not pending:
                 break
-            start = pending.pop()
+            start = heappop(pending)
+            visits[start] += 1
             self._state = dict(states[start])
             steps_of, following = parts[start]
             for step in steps_of:
@@ -195,10 +201,14 @@ class _Walk:
                 merged = self._state if known is None else merge_states(known, self._state)
                 if target in parts and merged != known:
                     states[target] = dict(merged)
-                    pending.append(target)
+                    if target not in pending:
+                        heappush(pending, target)
+        self._is_complete = not pending
+        if not pending and max(visits.values()) == 1:
+            return
         # Until here, too much was known: not all parts that lead to a part had been followed.
         self._stores, self._closures, self._results, self._calls = {}, {}, set(), {}
-        self._through, self._escaped, self._is_complete = {}, set(), not pending
+        self._through, self._escaped = {}, set()
         for start, state in states.items() if not pending else ():
             self._state = dict(state)
             for step in parts[start][0]:
@@ -261,6 +271,8 @@ class _Walk:
         if step.base == STACK:
             place = self._place(step)
             known = self._state.get((True, place)) if place is not None else None
+            if known is None and place is not None and place not in self._slots:
+                self.missing.add(place)
             if known is not None:
                 return known._replace(place=known.place if known.place is not None else place)
             return Value(self._slots.get(place, NONE), place=place) if place is not None else Value()
