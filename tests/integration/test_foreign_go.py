@@ -137,7 +137,7 @@ def test_objects_that_only_stacks_refer_to(version: str, tmp_path: Path) -> None
     made = picture(program, "20", "2000")
     objects = read_objects(made.output)
     live = are_live(objects, "--exe", str(program), str(made.core))
-    assert len(objects) == 48 * 20 + 1
+    assert len(objects) == 50 * 20 + 1
     assert {kind for address, (_, kind) in objects.items() if live[address] == is_garbage(kind)} == set()
 
 

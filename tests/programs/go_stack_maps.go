@@ -222,6 +222,17 @@ func reflected() {
 	made.Interface().(func(*Object))(object("argument of a function of reflect"))
 }
 
+func (one *Object) Hold(other *Object) {
+	use(other)
+	wait()
+	use(one)
+}
+
+func reflectedMethod() {
+	one := object("receiver of a method of reflect")
+	reflect.ValueOf(one).MethodByName("Hold").Interface().(func(*Object))(object("argument of a method of reflect"))
+}
+
 func inSystemCall() {
 	one, other := object("used after a system call"), object("not used after a system call")
 	use(other)
@@ -342,7 +353,7 @@ func main() {
 	note(count)
 	start(count, deadLocal, liveLocal, liveAndDead, deadStackObject, liveStackObject, largeStackObject, chained, stackArguments,
 		func() { registerArguments(object("register used again"), object("register not used again")) }, deferred, deferredInLoop,
-		deferredIf, recovering, captured, reflected, inSystemCall, func() { recursive(3) }, inInterface,
+		deferredIf, recovering, captured, reflected, reflectedMethod, inSystemCall, func() { recursive(3) }, inInterface,
 		func() { startAt(object("argument of a goroutine")) })
 	waitForOthers()
 	start(count, running)

@@ -1,9 +1,10 @@
 """Read Go's stack maps: which words of a stack frame are pointers that the function still uses.
 
-Sources: Go 1.18 to 1.26, src/runtime: stkframe.go (getStackMap; stack.go up to 1.20), traceback.go
-(resolveInternal: varp, argp), symtab.go (stackmap, funcdata, pcdatavalue), stack.go
-(stackObjectRecord: up to 1.23 a negative number of bytes says that gcdata is a program);
-src/internal/abi/symtab.go (the numbers of the tables)."""
+Sources: Go 1.18 to 1.26, src/runtime: stkframe.go (getStackMap; stack.go up to 1.20;
+argMapInternal: functions of reflect), traceback.go (resolveInternal: varp, argp), symtab.go
+(stackmap, funcdata, pcdatavalue), stack.go (stackObjectRecord: up to 1.23 a negative number of
+bytes says that gcdata is a program); src/internal/abi: symtab.go (the numbers of the tables),
+abi.go (RegArgs)."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
+from findleaks.runtimes.go.goroutines import CallFrame
 from findleaks.runtimes.go.pclntab import Function, FunctionTable
 from findleaks.value_classes import NamedTuple
 
@@ -20,6 +22,12 @@ _INDEX = 1  # in pcdata (PCDATA_StackMapIndex)
 _ARGUMENTS, _LOCALS, _OBJECTS = range(3)  # in funcdata: FUNCDATA_ArgsPointerMaps and the next ones
 _RECORD = struct.Struct("<iiiI")  # stackObjectRecord: offset, size, bytes with pointers, bitmap
 _MOST_WORDS, _MOST_OBJECTS = 1 << 20, 1 << 12
+# Functions that run in place of one that reflect has made, whose arguments they take.
+_STUBS = ("reflect.makeFuncStub", "reflect.methodValueCall")
+_CONTEXT, _HAS_RESULTS = 0, 4 * _WORD  # their local variables: offsets from the first one
+# Their last local variable has the registers of the arguments (RegArgs: integers, floats, pointers,
+# a bitmap). Its size, and where its pointers begin and end, on x86-64 and AArch64.
+_X86_REGISTERS, _ARM_REGISTERS = (272, 192, 264), (392, 256, 384)
 _MOST_SHARED = 8  # maximum size of all objects of a frame, in sizes of the frame
 
 
@@ -47,9 +55,34 @@ class StackMaps:
     def __init__(self, memory: Memory, linked: bool) -> None:
         self._memory = memory
         self._pushed, self._least = (0, 16) if linked else (_WORD, 0)
+        self._registers = _ARM_REGISTERS if linked else _X86_REGISTERS
         self.arguments = _WORD if linked else 0
         """The offset of arguments from the end of the frame."""
         self._known: dict[tuple[int, int], Optional[FrameMap]] = {}
+
+    def find_of(self, frame: CallFrame, pc: int) -> Optional[FrameMap]:
+        """Return the map of a frame; see `find`."""
+        function = frame.function
+        return self._find_stub(frame) if function.name in _STUBS else self.find(frame.table, function, pc, frame.depth)
+
+    def _find_stub(self, frame: CallFrame) -> Optional[FrameMap]:
+        """Return the map of a frame of a function of reflect. A description of its arguments is in
+        the object that reflect has made."""
+        first = frame.sp + self.arguments
+        context = self._memory.word(first + _CONTEXT)
+        entry, described, passed = (self._memory.words(context, 3) if context else None) or (0, 0, 0)
+        if entry != frame.function.entry or frame.depth < self._registers[0] + _HAS_RESULTS:
+            return None
+        head = self._memory.words(described, 2)  # the number of bits, and their address
+        count = head[0] & 0xFFFFFFFF if head is not None else _MOST_WORDS + 1
+        if not self._memory.read(first + _HAS_RESULTS, 1).strip(b"\0"):
+            count = min(count, passed // _WORD)  # without the results
+        data = self._memory.read(head[1], -(-count // 8)) if head is not None and 0 < count <= _MOST_WORDS else b""
+        if count and not data:
+            return None
+        top, (size, low, high) = -self._pushed - _WORD, self._registers
+        registers = StackObject(top - size, size, range(low, high, _WORD))
+        return FrameMap([self.arguments + at * _WORD for at in _bits(data, count)], (registers,))
 
     def find(self, table: FunctionTable, function: Function, pc: int, depth: int) -> Optional[FrameMap]:
         """Return the map of a frame. `pc`: a return address, or the address that a goroutine saved

@@ -41,13 +41,10 @@ _CHECKED = 1 << 10  # goroutines between two checks for Ctrl-C
 _SIGNAL_STACK = 32 << 10
 _RED_ZONE = 128  # bytes below the stack pointer that C code may use (System V ABI)
 _FIELDS = ("sched.sp", "sched.ctxt", "syscallsp", "_defer", "_panic")
-# The compiler makes no map for the arguments of these functions, because the arguments depend on
-# the function that reflect makes at run time.
-_STUBS = ("reflect.makeFuncStub", "reflect.methodValueCall")
 # A signal handler makes the interrupted function call this function, which never returns to the
 # point of the call.
 _PANIC = "runtime.sigpanic"
-_UNKNOWN = frozenset((*_STUBS, *INJECTED)) - {_PANIC}
+_UNKNOWN = frozenset(INJECTED) - {_PANIC}
 _RUNTIME = ("runtime.", "internal/runtime/")
 # Calls of these functions are not safe points, so the caller has no stack map for such a call.
 _NO_SAFE_POINTS = frozenset(
@@ -305,7 +302,7 @@ class StackRoots:
                 return start  # damaged
             is_safe = function.name not in _UNKNOWN
             pc = function.entry + function.resumption + 1 if has_panicked else frame.pc
-            known = self._maps.find(frame.table, function, pc, frame.depth) if is_safe and not (is_unsafe or is_inner) else None
+            known = self._maps.find_of(frame, pc) if is_safe and not (is_unsafe or is_inner) else None
             if known is None:
                 self._conservative += 1
                 after = end + self._maps.arguments + max(function.arguments, 0)
