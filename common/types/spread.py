@@ -19,6 +19,7 @@ from findleaks.types.fingerprints import WITNESSES, Fingerprints
 from findleaks.types.heap import HeapView
 from findleaks.types.judging import Judge
 from findleaks.types.layouts import Layouts
+from findleaks.types.member_counts import MemberCounts
 from findleaks.types.once_values import find_once_value
 from findleaks.types.packing import Packing
 from findleaks.types.pool_objects import PoolObjects
@@ -83,6 +84,7 @@ class Spreading:
         self.content = Content(spread, self.layouts, self.rules)
         self.judge = Judge(spread, heap, self.layouts, self.rules, self.content)
         self.packing = Packing(heap, self.layouts, self.rules, self.content, self.judge)
+        self._member_counts = MemberCounts(heap, self.layouts, self.rules)
         self._tails = Tails(spread, heap, self.layouts, self.content, self.rules, self.packing)
         self._again = LEAST_AGAIN + len(heap.blocks) // PART
         self._counted_boxes = CountedBoxes(heap, self.layouts, self.content, self.rules)
@@ -330,7 +332,7 @@ class Spreading:
         for pointee, least in self.packing.find_truncated(left).items():
             self.content.answer_again(self.rules.add_truncated(pointee, least))
             self._judged.clear()
-        found = self.packing.find_parts(left)
+        found = {**self.packing.find_parts(left), **dict(self._member_counts.find(left))}
         return {key[0] for key, answer in found.items() if answer != self._answers.get(key) and self._use_answer(key, answer)}
 
     def compare(self, graph: Graph) -> None:

@@ -91,3 +91,14 @@ def test_trees_of_libcxx(flags: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     """The same with libc++, whose nodes refer to each other as a base class without a value."""
     monkeypatch.setitem(COMPILERS, ".cpp", "clang++-19")
     check_trees(measure("typed_trees.cpp", tmp_path, TREES, 1, *LIBCXX, flags))
+
+
+@pytest.mark.parametrize("flags", mark_matrix_except(("-O0", "-O2", "-O2 -flto"), "-O2"))
+def test_counted_members(flags: str, tmp_path: Path) -> None:
+    """Arrays of structs without pointers have a type if a member is their length. A struct with other data after it is not an array."""
+    figures = measure("typed_spans.c", tmp_path, 120, 1, *flags.split())
+    assert not figures.wrong, figures.wrong[:12]
+    assert not figures.leaked
+    # Only the packets have no type.
+    assert figures.held["none"] <= 120 and figures.held["sure right"] >= 3 * 120, figures.held
+    assert figures.held["inferred right"] + figures.held["sure right"] >= 5 * 120, figures.held
