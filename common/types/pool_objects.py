@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from findleaks.types.slots import SlotTarget
     from findleaks.types.spread import Spreading
 
-MOST_OBJECTS = 1 << 20
+MOST_OBJECTS = 1 << 18
 """Maximum number of objects in pools that get a type."""
 MOST_CHECKED = 16
 """Maximum number of words of an object that are compared with its type."""
@@ -90,6 +90,7 @@ class PoolObjects:
         self._by_root: dict[int, PoolObject] = {}  # By number of root memory.
         self._new: list[PoolObject] = []
         self._checks: dict[int, Sequence[tuple[int, bool]]] = {}
+        self._members: dict[tuple[int, int, int], bool] = {}  # Results of `_has`.
         self._visited = set[int]()  # Blocks to which hints with a path were applied.
         self._variables: list[tuple[int, int]] = []
 
@@ -157,11 +158,18 @@ class PoolObjects:
         number = table.bare(number)
         made = PoolObject(address, table.size_of(number) * count, number, many)
         known = self._at.get(address, ())
-        is_known = any(one.size >= made.size and self._search.embedding.has(one.type, 0, number) for one in known)
+        is_known = any(one.size >= made.size and self._has(one.type, 0, number) for one in known)
         if not is_known and len(self._owners) < MOST_OBJECTS and self._fits(made):
             self._at.setdefault(address, []).append(made)
             self._owners[made] = owner
             self._new.append(made)
+
+    def _has(self, outer: int, offset: int, inner: int) -> bool:
+        """Whether a type has another type at an offset (Embedding.has)."""
+        key = outer, offset, inner
+        if key not in self._members:
+            self._members[key] = self._search.embedding.has(*key)
+        return self._members[key]
 
     def _fits(self, one: PoolObject) -> bool:
         """Whether an object is in the used memory of a pool, and its first pointers are null, refer
@@ -262,14 +270,14 @@ class PoolObjects:
         """Yield objects that overlap, although none is a member of the other. If
         the pointers of only one of them refer to objects of the expected types, the other one is
         wrong; else both are."""
-        table, has = self._search.table, self._search.embedding.has
+        table = self._search.table
         outer: Optional[PoolObject] = None
         for one in sorted(self._owners, key=_by_place):
             if outer is None or one.address >= outer.end:
                 outer = one
                 continue
             offset = (one.address - outer.address) % table.size_of(outer.type)
-            if one.end <= outer.end and has(outer.type, offset, one.type):
+            if one.end <= outer.end and self._has(outer.type, offset, one.type):
                 continue
             strong = self._count_strong(outer), self._count_strong(one)
             is_outer_wrong = strong[0] == 0 or strong[1] >= LEAST_STRONG
@@ -294,7 +302,7 @@ class PoolObjects:
     def _has_type(self, address: int, number: int) -> bool:
         """Whether an object of a type, or one that begins with it, starts at an address."""
         if address in self._at:
-            return any(self._search.embedding.has(one.type, 0, number) for one in self._at[address])
+            return any(self._has(one.type, 0, number) for one in self._at[address])
         place = self._search.heap.place(address)
         layout = self._search.heap.layout(place.block) if place is not None and not place.offset else 0
-        return bool(layout) and self._search.embedding.has(self._search.layouts.specs[layout].type, 0, number)
+        return bool(layout) and self._has(self._search.layouts.specs[layout].type, 0, number)
