@@ -37,6 +37,6 @@ def _identify(session: Session, describer: Describer, address: int, words: Optio
     block = answer.block
     sites = None if block is None else allocation_sites(session, answer.sites)
     contents = describe_more(session, block.address, block.size, block.type, block.hint) if block is not None and block.kind else ""
-    members = list_members(session, block.index) if block is not None and block.kind else []
+    members = list_members(session, block.index, address) if block is not None and block.kind else []
     found = describe_words(session, describer, answer, words) if words is not None and not members else None
     return Identified(answer, answer.result(sites, contents, found, members))

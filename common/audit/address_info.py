@@ -16,7 +16,7 @@ from findleaks.audit.managed_graph import FoundObject, find_object
 from findleaks.audit.mapping_contents import find_stack_function
 from findleaks.audit.references import SIGNAL_STACK
 from findleaks.audit.thread_local_names import ThreadLocal, find_thread_local
-from findleaks.audit.typed_places import field_at
+from findleaks.audit.typed_places import field_at, name_in_pool
 from findleaks.engine.terms import Kind, State
 from findleaks.formatting import shorten, with_article
 from findleaks.libc.stacks import thread_stacks
@@ -257,7 +257,7 @@ class Describer:
     def _in_block(self, address: int, index: int, region: Optional[Region]) -> AddressDescription:
         block = self.block(index)
         offset = address - block.address
-        member = field_at(self.session, address) if block.type else ""
+        member = field_at(self.session, address) if block.type else name_in_pool(self.session, address)
         owned = self.session.directory.owner(address)
         if block.state == STATES[State.METADATA] and owned is not None:
             member = owned.allocator.locate(address)

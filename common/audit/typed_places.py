@@ -22,6 +22,7 @@ from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
     from findleaks.types.known import KnownTypes, TypedPlace
+    from findleaks.types.pool_objects import PoolObject
     from findleaks.types.specs import Spec
 
 MOST_MEMBERS = 200  # Maximum number of members that are listed for one block.
@@ -68,6 +69,9 @@ def field_at(session: Session, address: int) -> str:
     "job.link.next"; "" if it is unknown."""
     index = session.directory.blocks.find(address)
     if index >= 0:
+        name = name_in_pool(session, address)
+        if name:
+            return name
         path = block_field(session, index, address - session.directory.blocks.address(index))
         return name_place(find_block_type(session, index), path) if path else ""
     known, table = known_types(session), type_table(session)
@@ -79,12 +83,32 @@ def field_at(session: Session, address: int) -> str:
     return f"{found.name}{place.path}{rest}"
 
 
+def find_pool_object(session: Session, address: int) -> Optional[PoolObject]:
+    """Return the object in a pool that contains an address; None if it is unknown."""
+    known = known_types(session)
+    return known.objects.at(address) if known is not None and known.objects else None
+
+
+def name_in_pool(session: Session, address: int) -> str:
+    """Return the place of an address in an object of a pool: "struct ngx_http_request_s" at its
+    start, "ngx_http_request_s.pool" elsewhere; "" if it is unknown."""
+    known, found = known_types(session), find_pool_object(session, address)
+    if known is None or found is None:
+        return ""
+    name, place = known.object_name(found), known.place_in_object(found, address)
+    rest = f"+{place.rest}" if place.rest else ""
+    return name_place(name, place.path + rest) if address != found.address else name
+
+
 def place_at(session: Session, address: int) -> Optional[TypedPlace]:
     """Return the member or variable at an address of typed memory; None if it is unknown."""
     index, known, table = session.directory.blocks.find(address), known_types(session), type_table(session)
     if known is None or table is None:
         return None
     if index >= 0:
+        found_object = known.objects.at(address)
+        if found_object is not None:
+            return known.place_in_object(found_object, address)
         return known.place(index, address - session.directory.blocks.address(index))
     found = table.variable_at(address)
     return known.place_in(found.type, address - found.address) if found is not None else None
@@ -93,14 +117,22 @@ def place_at(session: Session, address: int) -> Optional[TypedPlace]:
 def block_field(session: Session, index: int, offset: int) -> str:
     """Return the member at an offset in a block: ".link.next", "[3].name"; "" if it is unknown."""
     known = known_types(session)
+    found = find_pool_object(session, session.directory.blocks.address(index) + offset) if known is not None else None
+    if known is not None and found is not None:
+        start = found.address - session.directory.blocks.address(index)
+        inner = known.place_in_object(found, found.address - start + offset)
+        return f"[+{start} {known.object_name(found)}]{inner.path}" + (f"+{inner.rest}" if inner.rest else "")
     place = known.place(index, offset) if known is not None else None
     return "" if place is None or not place.path else place.path + (f"+{place.rest}" if place.rest else "")
 
 
-def list_members(session: Session, index: int) -> list[Member]:
-    """Return the members of a block whose type is known from debug information, with their
-    values."""
+def list_members(session: Session, index: int, address: Optional[int] = None) -> list[Member]:
+    """Return the members of a block whose type is known from debug information, with their values.
+    In a block of a pool, these are the members of the object at `address`."""
     known = known_types(session)
+    within = find_pool_object(session, address) if address is not None else None
+    if known is not None and within is not None:
+        return _list_object(session, known, index, within)
     spec = known.spec(index) if known is not None else None
     if known is None or spec is None:
         return []
@@ -120,6 +152,18 @@ def list_members(session: Session, index: int) -> list[Member]:
     for one in leaves[:MOST_MEMBERS]:
         value, target = _value(session, known, one, start)
         found.append(Member(header + one.offset, one.name.lstrip("."), known.table.expression(one.type), value, target))
+    return found
+
+
+def _list_object(session: Session, known: KnownTypes, index: int, one: PoolObject) -> list[Member]:
+    """Return the members of an object in a pool. Offsets are those in the block."""
+    own, leaves = known.size_of(one.type), list[_Leaf]()
+    for at in range(0, min(one.size, own * MOST_ELEMENTS), own):
+        _collect(known, one.type, at, f"[{at // own}]" if one.many else "", one.size, leaves, 0)
+    first, found = one.address - session.directory.blocks.address(index), []
+    for leaf in leaves[:MOST_MEMBERS]:
+        value, target = _value(session, known, leaf, one.address)
+        found.append(Member(first + leaf.offset, leaf.name.lstrip("."), known.table.expression(leaf.type), value, target))
     return found
 
 
@@ -224,6 +268,9 @@ def _pointer(session: Session, value: int) -> tuple[str, Optional[int]]:
         return f"{value:#x}" + (f" → {name}" if name else ""), None
     index, start, size, _ = found
     name, offset = find_block_type(session, index), value - start
+    inside = name_in_pool(session, value)
+    if inside:
+        return f"{value:#x} → {inside} in {name or f'{size:,} bytes'}", start
     what = find_characters(session, index) or name or find_hint(session, start, size) or f"{size:,} bytes"
     kind = kind_word(session.graph().kind(index))
     if not name and offset and what.startswith(f"+{offset} "):  # A text after a header.

@@ -35,6 +35,8 @@ class TypeNames:
 
     def __init__(self, table: TypeTable) -> None:
         self._table = table
+        self.explains = True
+        """Whether messages suggest other names. This takes time for each name that is missing."""
 
     def find(self, text: str) -> Sequence[NamedType]:
         """Return the complete types of this name: several if files define different ones. Raises
@@ -50,7 +52,7 @@ class TypeNames:
         for _ in range(stars):
             found = [pointer for one in found for pointer in self._pointers.get(one, ())[:1]]
         if not found:
-            raise UsageError(self._why_not(bare, stars))
+            raise UsageError(self._why_not(bare, stars) if self.explains else f"no type {bare!r}")
         return [NamedType(one, array is not None, int(array[1] or 0) if array else 0) for one in dict.fromkeys(found)]
 
     def _plain(self, name: str) -> list[int]:

@@ -47,6 +47,7 @@ MOST_POINTERS = 1 << 9  # Fewer deferred pointers than this are listed for each 
 MOST_SEPARATED = 256  # Maximum number of pointers that `separate` compares.
 MOST_OPTIONS = 128  # Maximum number of options of a decision, and of `choose`.
 LEAST_STRONG = 2  # Fewest pointers to blocks of the expected types for Choosing.BY_SHAPE.
+POOL_POINTER = 4  # Number of words of a pointer to a block of a pool.
 QUESTION = 3  # Number of words of a question.
 OPTION = 3  # Number of words of an option.
 LEAST_VOID = 8  # Fewest void pointers that an inferred array needs after its first element.
@@ -313,6 +314,15 @@ class TypeSpread(Protocol):
         """From now on, certain pointers make inferred claims of the same layout certain, and
         dispute those of a layout that contradicts them, except claims of buffers. Queue the typed
         memory that may have pointers of the first sort."""
+
+    def set_pools(self, indices: array[int]) -> None:
+        """Set the blocks of pools ("I"). A pool places objects one after another in its blocks,
+        so these blocks get no claim. Certain pointers to them are noted."""
+
+    def take_pool_pointers(self) -> array[int]:
+        """Return and forget the certain pointers to blocks of pools ("Q"). Each has POOL_POINTER
+        words: its owner (see ROOT), its address, its value, and its reference. Some repetitions of
+        a value and reference are left out."""
 
     def fits(self, layouts: Sequence[int], indices: array[int]) -> Optional[array[int]]:
         """Return a mask for each block ("Q"), with a bit for each of at most 64 layouts that the

@@ -279,6 +279,8 @@ API int fl_spread_run(struct spread *s, int64_t budget);
 API int fl_spread_revisit(struct spread *s, const uint32_t *references, uint64_t count);
 API int fl_spread_doubtful(struct spread *s);
 API int fl_spread_confirm(struct spread *s);
+API int fl_spread_pools(struct spread *s, const uint32_t *indices, uint64_t count);
+API int fl_spread_pool_pointers(struct spread *s, words *found);
 API int fl_spread_disputes(struct spread *s, words *found);
 API int64_t fl_spread_retract(struct spread *s);
 API uint64_t fl_spread_claimed(const struct spread *s);

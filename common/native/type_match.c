@@ -142,6 +142,8 @@ static int compare_pointer(matching *m, uint32_t reference, uint64_t value, uint
         return is_mapped(s, value) ? compare_with_variable(m, reference, value) : flags & OPTIONAL ? NEUTRAL : WRONG;
     uint64_t offset = value - start;
     uint32_t layout = layout_of(s, index);
+    if (is_pooled(s, index))
+        return LOOSE; /* which objects are in the block is not known */
     if (is_too_far(s, reference, offset))
         return NEUTRAL;
     if (layout) {

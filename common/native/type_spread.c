@@ -14,7 +14,8 @@ API void fl_spread_free(spread *s) {
         FREE_ALL(s->lists.items[at].untyped.rows.items, s->lists.items[at].typed.rows.items);
     FREE_ALL(s->bounds.items, s->groups.items, s->slots.items, s->checks.items, s->roots.items, s->ordered_roots.items, s->rules, s->asked.items, s->queue.items,
              s->disputes.items, s->lists.items, s->choices.items, s->choice_bounds.items, s->options.items, s->keyed.items,
-             s->decisions.items, s->owner_words.items, s->decides.items, s->counts.items, s->doubtful_blocks.items, s->limits, s);
+             s->decisions.items, s->owner_words.items, s->decides.items, s->counts.items, s->doubtful_blocks.items, s->limits,
+             s->pooled, s->recent, s->pool_pointers.items, s);
 }
 
 /* `claims` and `origins`: arrays of the caller, with a zero for each block. */
@@ -79,7 +80,7 @@ API int fl_spread_roots(spread *s, const uint64_t *addresses, const uint64_t *si
         uint64_t number = s->roots.count;
         if (layouts[at] + 1 >= s->bounds.count || number >= ROOT_BIT - 1)
             return DISORDER;
-        if (PUSH(s->roots, (root){addresses[at], sizes[at], layouts[at]}) || words_push(&s->queue, QUEUED_ROOT | number << 1))
+        if (PUSH(s->roots, (root){addresses[at], sizes[at], layouts[at], is_in_pool(s, addresses[at])}) || words_push(&s->queue, QUEUED_ROOT | number << 1))
             return NO_MEMORY;
     }
     return DONE;
@@ -177,7 +178,7 @@ static int follow(spread *s, const followed *p) {
     if (s->b->states[p->index] != IN_USE || (offset && offset >= size) || is_too_far(s, p->reference, offset))
         return DONE;
     int failed = rule_answer(s, RULE, p->reference, offset, size, &answer);
-    if (failed || answer == NO_CLAIM)
+    if (failed || answer == NO_CLAIM || (answer < DECISION && may_be_stale(s, p, answer)))
         return failed;
     if (answer == UNKNOWN_RULE)
         return ASKED;
@@ -202,7 +203,7 @@ static int follow_oldest(spread *s) {
     uint32_t owned = p->owner < ROOT_BIT ? s->claims[p->owner] : 0;
     bool is_typed = !(owned & DISPUTED);
     p->certain = !(owned & INFERRED);
-    int more = is_block && is_typed ? follow(s, p) : DONE;
+    int more = !is_block || !is_typed ? DONE : is_pooled(s, p->index) ? note_pool_pointer(s, p) : follow(s, p);
     s->followed += !more;
     s->skipped += !is_typed;
     return more;

@@ -83,6 +83,7 @@ INLINE check_of_word check_of(uint64_t offset, uint64_t role) {
 typedef struct {
     uint64_t address, size;
     uint32_t layout;
+    bool in_pool;
 } root;
 
 typedef struct {
@@ -141,12 +142,23 @@ typedef struct {
     uint32_t index;
 } upcoming;
 
+/* A pointer that type_pools.c noted recently. */
+typedef struct {
+    uint64_t value;
+    uint32_t reference;
+} pool_pointer;
+
+#define RECENT (1u << 14) /* number of these */
+
 struct spread {
     const blocks *b;
     uint32_t *claims, *origins; /* the caller's */
     /* For each block: 1 + the bytes that are in use, up to LIMIT_BYTES, and IS_TABLE; 0: all. NULL
      * until a block has a limit. */
     uint32_t *limits;
+    uint8_t *pooled; /* for each block: whether it belongs to a pool; NULL if there are no pools */
+    pool_pointer *recent;
+    words pool_pointers;
     const piece *pieces;
     uint64_t piece_count;
     LIST(uint32_t) bounds; /* first group of each layout, and the end of the last one */
@@ -199,6 +211,12 @@ struct spread {
  * to no dispute. note_pointer: add a pointer to the list of its rule. */
 int rule_answer(spread *s, uint64_t sort, uint32_t reference, uint64_t offset, uint64_t third, uint32_t *answer);
 int note_pointer(spread *s, const followed *p);
+/* type_pools.c. note_pool_pointer: note a pointer to a block of a pool. is_in_pool: return whether
+ * an address is in a block of a pool. may_be_stale: return whether this claim is only inferred, and
+ * the pointer belongs to an object of a pool, which may refer to a former pool. */
+int note_pool_pointer(spread *s, const followed *p);
+bool is_in_pool(const spread *s, uint64_t address);
+bool may_be_stale(const spread *s, const followed *p, uint32_t claim);
 /* type_spread.c. Return the offset in the element, if the layout is an array of equal elements;
  * else the offset itself. */
 uint64_t offset_in_element(const spread *s, uint32_t layout, uint64_t offset);
@@ -255,6 +273,8 @@ INLINE uint8_t flags_of(const spread *s, uint32_t reference) { return reference 
 INLINE bool is_too_far(const spread *s, uint32_t reference, uint64_t offset) {
     return offset >= FARTHEST && (offset >= FARTHEST_TABLE || !(flags_of(s, reference) & TABLE));
 }
+
+INLINE bool is_pooled(const spread *s, uint32_t index) { return s->pooled && s->pooled[index]; }
 
 /* Return the layout of a block; 0 if it is untyped or disputed. */
 INLINE uint32_t layout_of(const spread *s, uint32_t index) { return s->claims[index] & LAYOUT_MASK; }

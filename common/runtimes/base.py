@@ -74,7 +74,6 @@ class Holders(NamedTuple):
     a type own in addition to those that their words refer to. `data` lists more such blocks, which
     contain data of the program: their words are not references. In `blocks`, these are IGNORED.
     `pages` are parts of allocators' blocks that contain many objects each, and no native memory.
-
     If each object is an allocator's block, the columns are empty, and `blocks` has the type number
     of each block's object, or NO_ROOT, or IGNORED for an object without pointers. Such blocks are
     not native memory themselves."""
@@ -102,7 +101,6 @@ class Exclusions(NamedTuple):
 
 class ObjectTypes(NamedTuple):
     """The type of the object in each allocator's block: its number in `names`, or NO_OBJECT.
-
     `ranks` has a number (at least 1) for each type; a cycle is named after its object of the
     highest rank. `runtime` is the runtime's name, `phrase` that of an object ("Python object").
     `parts` are the types of blocks that belong to an object of another type, such as the entries of
@@ -159,7 +157,6 @@ class Variable(NamedTuple):
 
 class Runtime:
     """A runtime in a process; subclasses set the attributes and override what they can read.
-
     Methods may be called repeatedly and in any order, and raise only Interrupted. `problems`: what
     cannot be read."""
 
@@ -323,10 +320,13 @@ class Runtime:
         determine which root retains a block, not whether any root does."""
         return self.excluded_words()
 
-    def bookkeeping(self) -> Sequence[Range]:
-        """Return unsorted ranges, also in blocks, whose words are not references in any graph.
+    def pooled_memory(self) -> Sequence[tuple[int, Range]]:
+        """Return blocks with several objects, by index, and the memory in use in each of them."""
+        return ()
 
-        Examples: heads of lists of all objects, unused parts of its stacks, weak references."""
+    def bookkeeping(self) -> Sequence[Range]:
+        """Return unsorted ranges, also in blocks, whose words are not references in any graph, such
+        as heads of lists of all objects, unused parts of its stacks, weak references."""
         return []
 
     def interior_offsets(self) -> Sequence[tuple[int, int]]:

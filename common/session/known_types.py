@@ -87,7 +87,8 @@ def find_known_types(session: Session) -> Optional[KnownTypes]:
     with session.measure("types"):
         modules = _modules(session, program)
         search = _spread(session, program, pieces, modules)
-        return KnownTypes(program.table, search.layouts.specs, search.spread.claims(), search.heap.headers, *modules)
+        objects = search.pools.finish() if search.pools is not None else None
+        return KnownTypes(program.table, search.layouts.specs, search.spread.claims(), search.heap.headers, *modules, objects)
 
 
 def _memory(session: Session) -> Optional[Sequence[Piece]]:
@@ -128,6 +129,7 @@ def _spread(session: Session, program: ProgramTypes, pieces: Sequence[Piece], mo
     search = Spreading(spread, view, sizes, table, *modules, session.budget, session.report_progress)
     search.judge.find_managed = lambda address: _find_managed(session, program, address)
     _use_hint_files(session, search)
+    _add_pools(session, search, mapped, code)
     hints = _apply_hints(session, search)
     session.types.embedded |= search.add_classes(_classes(session, table))
     unset, places = list_unset(target, table), table.variable_addresses
@@ -183,6 +185,20 @@ def _use_hint_files(session: Session, search: Spreading) -> None:
         files.insert(0, own)
     if files:
         search.use_slots(files)
+
+
+def _add_pools(session: Session, search: Spreading, mapped: Sequence[Range], code: Sequence[Range]) -> None:
+    """Add the pools of the process, which have several objects in a block. Hints may need this,
+    too."""
+    pools = [one for runtime in session.runtimes for one in runtime.pooled_memory()]
+    slots = search.rules.slots
+    if not pools and (slots is None or not slots.paths.hints):
+        return
+    from findleaks.types.pool_objects import PoolObjects
+
+    search.pools = PoolObjects(search, mapped, code)
+    if pools:
+        search.pools.set_memory([index for index, _ in pools], merge_ranges(memory for _, memory in pools))
 
 
 def _apply_hints(session: Session, search: Spreading) -> Optional[Hints]:

@@ -16,6 +16,7 @@ from findleaks.types.specs import Candidate, Spec
 # Maximum number of rounds in one comparison of types. Each round may refer to further types, which
 # the next round compares.
 ROUNDS = 64
+MOST_FIRST = 512  # Blocks of a large comparison whose questions are answered first.
 MOST_COMPARED = 64  # Maximum number of types that are compared at a time.
 
 _FLAGS = {
@@ -56,13 +57,13 @@ class Content:
         """Return a mask for each block, with a bit for each of at most 64 layouts that the block
         does not contradict."""
         indices = array("I", blocks)
-        return self._repeat(lambda: self._spread.fits(layouts, indices)) or array("Q", bytes(8 * len(indices)))
+        return self._repeat(lambda some: self._spread.fits(layouts, some), indices) or array("Q", bytes(8 * len(indices)))
 
     def choose(self, options: Sequence[Candidate], how: Choosing, blocks: Sequence[int]) -> list[Optional[Spec]]:
         """Return the type that fits each block best; None if none does."""
         indices, specs = array("I", blocks), self._layouts.specs
         packed = [word for one in options for word in self.option(one)]
-        found = self._repeat(lambda: self._spread.choose(packed, how, indices))
+        found = self._repeat(lambda some: self._spread.choose(packed, how, some), indices)
         return [specs[claim & LAYOUT_MASK] if claim else None for claim in found or bytes(len(indices))]
 
     def group_by_choice(self, options: Sequence[Candidate], how: Choosing, blocks: Sequence[int]) -> dict[int, array[int]]:
@@ -78,12 +79,16 @@ class Content:
         """Return an option for TypeSpread.add_decision or `choose`. It is not an array."""
         return self._rules.claim(one), NOT_ARRAY, self._layouts.size_of(one.spec) + (UNSPLIT if one.is_rare else 0)
 
-    def _repeat(self, compare: Callable[[], Optional[array[int]]]) -> Optional[array[int]]:
-        """Repeat a comparison until all of its questions are answered, and return its result.
-        Return None after ROUNDS."""
+    def _repeat(self, compare: Callable[[array[int]], Optional[array[int]]], blocks: array[int]) -> Optional[array[int]]:
+        """Repeat a comparison of blocks until all of its questions are answered, and return its
+        result. Return None after ROUNDS. Each round compares all blocks from the start, so that the
+        questions of many blocks are answered for a few of them first: most blocks have the same
+        questions."""
+        if len(blocks) > MOST_FIRST * 2:
+            self._repeat(compare, blocks[:: len(blocks) // MOST_FIRST])
         for _ in range(ROUNDS):
             self.set_flags()
-            found = compare()
+            found = compare(blocks)
             if found is not None:
                 return found
             questions = self._spread.questions()

@@ -46,6 +46,11 @@ class HeapView:
         data = self.bytes(address, self.arch.word)
         return int.from_bytes(data, self.arch.byteorder) if len(data) == self.arch.word else None
 
+    def number(self, address: int, size: int) -> int:
+        """Return the number of `size` bytes at an address; 0 if it is missing."""
+        data = self.bytes(address, size)
+        return int.from_bytes(data, self.arch.byteorder) if len(data) == size else 0
+
     def place(self, address: int) -> Optional[Place]:
         """Return the block in use that contains an address."""
         found = self.blocks.lookup(address)

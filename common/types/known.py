@@ -10,6 +10,7 @@ from findleaks.debuginfo.type_table import FieldKind, Kind, TypeTable
 from findleaks.engine.columns import Numbers
 from findleaks.engine.type_spread import INFERRED, LAYOUT_MASK, LEVEL_MASK, LEVEL_SHIFT, Level
 from findleaks.types.embedding import STRUCTURES
+from findleaks.types.pool_objects import ObjectTable, PoolObject
 from findleaks.types.specs import Spec
 from findleaks.value_classes import NamedTuple
 
@@ -38,10 +39,18 @@ class KnownTypes:
     """The types of a process's blocks, by index."""
 
     def __init__(
-        self, table: TypeTable, specs: Sequence[Spec], claims: Numbers, headers: Sequence[int], modules: Sequence[int], usable: int
+        self,
+        table: TypeTable,
+        specs: Sequence[Spec],
+        claims: Numbers,
+        headers: Sequence[int],
+        modules: Sequence[int],
+        usable: int,
+        objects: Optional[ObjectTable] = None,
     ) -> None:
         """`headers`: the bytes before the typed part of each block; empty if there are none. For
-        `modules` and `usable`, see Rules."""
+        `modules` and `usable`, see Rules. `objects`: typed objects in pools."""
+        self.objects = objects if objects is not None else ObjectTable()
         self._modules, self._usable = modules, usable
         self.table, self._specs, self.claims, self._headers = table, specs, claims, headers
         self._names: dict[int, str] = {}
@@ -114,6 +123,16 @@ class KnownTypes:
         if spec.many and own:
             path, offset = f"[{offset // own}]", offset % own
         return self.place_in(spec.type, offset, path)
+
+    def place_in_object(self, one: PoolObject, address: int) -> TypedPlace:
+        """Return what is at an address in an object of a pool."""
+        own, offset = self.size_of(one.type), address - one.address
+        return self.place_in(one.type, offset % own, f"[{offset // own}]") if one.many else self.place_in(one.type, offset)
+
+    def object_name(self, one: PoolObject) -> str:
+        """Return the type of an object in a pool."""
+        name, own = self.table.expression(self.table.bare(one.type)), self.size_of(one.type)
+        return f"{name}[{one.size // own}]" if one.many else name
 
     def _place_in_parts(self, spec: Spec, offset: int) -> Optional[TypedPlace]:
         """Return what is at an offset of a block with several parts. The expression of an object

@@ -3,7 +3,7 @@ and to blocks with a known first word."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Optional
 
@@ -14,6 +14,7 @@ from findleaks.errors import UsageError
 from findleaks.types.embedding import STRUCTURES
 from findleaks.types.hint_files import PAYLOAD, HintFile, SlotHint
 from findleaks.types.layouts import Layouts
+from findleaks.types.path_hints import Member, PathHints, is_path_hint
 from findleaks.types.sizes import SizeClasses
 from findleaks.types.specs import Spec
 from findleaks.value_classes import NamedTuple
@@ -23,19 +24,7 @@ FARTHEST = 127  # Maximum number of bytes between a pointer and the member of it
 _SORTS = {1: Feature.ONE_BYTE, 2: Feature.TWO_BYTES, 4: Feature.FOUR_BYTES}  # By size in bytes.
 
 
-class _Member(NamedTuple):
-    """A member of a struct: its type, its offset in the struct, the innermost named struct with its
-    offset in that, and its bits (Field)."""
-
-    type: int
-    offset: int
-    owner: int
-    inside: int
-    bits: int
-    first_bit: int
-
-
-class _Target(NamedTuple):
+class SlotTarget(NamedTuple):
     """The type that a hint gives to a slot. Without a feature, the hint applies to all pointers."""
 
     types: Sequence[NamedType]
@@ -47,16 +36,19 @@ class _Target(NamedTuple):
 class Slots:
     """The hints of all files of one search for types."""
 
-    def __init__(self, table: TypeTable, layouts: Layouts, spread: TypeSpread, sizes: SizeClasses) -> None:
+    def __init__(self, table: TypeTable, layouts: Layouts, spread: TypeSpread, sizes: SizeClasses, read: Callable[[int, int], int]) -> None:
+        """`read` returns a number in memory by address and size; 0 if it is missing."""
         self._table, self._layouts, self._spread, self._sizes = table, layouts, spread, sizes
-        self._names = TypeNames(table)
-        self._slots: dict[tuple[int, int], list[_Target]] = {}
+        self._names, self._read = TypeNames(table), read
+        self.paths = PathHints(table, self._names.find, self._step)
+        self._slots: dict[tuple[int, int], list[SlotTarget]] = {}
         self.seeds: list[tuple[int, NamedType]] = []
         """Words at the start of blocks, and the type of such blocks."""
 
     def add(self, file: HintFile) -> None:
         """Add the hints of a file. Raises UsageError for the first one that is impossible, unless
         the file is one of findleaks."""
+        self._names.explains = not file.is_ready
         for hint in file.hints:
             try:
                 self._add(hint)
@@ -65,6 +57,9 @@ class Slots:
                     raise UsageError(f"{file.path}:{hint.line}: {error}") from None
 
     def _add(self, hint: SlotHint) -> None:
+        if is_path_hint(hint):
+            self.paths.add(hint, self._read_variable)
+            return
         has_payload = hint.type.endswith(PAYLOAD)
         types = self._names.find(hint.type[: -len(PAYLOAD)] if has_payload else hint.type)
         if hint.slot.startswith("&"):
@@ -76,8 +71,8 @@ class Slots:
         for whole, member in list(self._members(hint.slot)):
             if self._table.kinds[self._element_type(member.type)] != Kind.POINTER:
                 raise UsageError(f"{hint.slot} is not a pointer")
-            feature, keys = self._condition(hint, whole, member) if hint.member else (NO_FEATURE, ())
-            target = _Target(types, has_payload, feature, keys)
+            feature, keys = self._condition(hint, whole, member, types) if hint.member else (NO_FEATURE, ())
+            target = SlotTarget(types, has_payload, feature, keys)
             known = self._slots.setdefault((member.owner, member.inside), [])
             if feature != NO_FEATURE and any(one.feature not in (feature, NO_FEATURE) for one in known):
                 raise UsageError(f"all conditions of {hint.slot} must use the same member")
@@ -98,7 +93,7 @@ class Slots:
             bare = table.bare(table.targets[bare])
         return bare
 
-    def _members(self, path: str) -> Iterator[tuple[int, _Member]]:
+    def _members(self, path: str) -> Iterator[tuple[int, Member]]:
         """Yield the members that a path such as "dictEntry.v.val" names, each with the type that
         the path begins with; there are several if files define different types of this name."""
         name, *members = path.split(".")
@@ -107,13 +102,13 @@ class Slots:
             raise UsageError(f"{name} has no member {'.'.join(members)}")
         yield from found
 
-    def _member(self, number: int, path: Sequence[str]) -> Optional[_Member]:
-        at: Optional[_Member] = _Member(number, 0, number, 0, 0, 0)
+    def _member(self, number: int, path: Sequence[str]) -> Optional[Member]:
+        at: Optional[Member] = Member(number, 0, number, 0, 0, 0)
         for name in path:
             at = self._step(at, name, 0) if at is not None else None
         return at
 
-    def _step(self, at: _Member, name: str, depth: int) -> Optional[_Member]:
+    def _step(self, at: Member, name: str, depth: int) -> Optional[Member]:
         """Return the member of this name, which may be in an unnamed struct or union."""
         table, bare = self._table, self._table.bare(at.type)
         if table.kinds[bare] not in STRUCTURES or depth > 8:
@@ -122,7 +117,7 @@ class Slots:
         for one in table.fields_of(bare):
             if one.kind > FieldKind.BASE:
                 continue
-            found = _Member(one.type, at.offset + one.offset, owner, inside + one.offset, one.bits, one.first_bit)
+            found = Member(one.type, at.offset + one.offset, owner, inside + one.offset, one.bits, one.first_bit)
             if one.name == name and one.kind == FieldKind.MEMBER:
                 return found
             below = self._step(found, name, depth + 1) if not one.name or one.kind == FieldKind.BASE else None
@@ -130,10 +125,10 @@ class Slots:
                 return below
         return None
 
-    def _condition(self, hint: SlotHint, whole: int, slot: _Member) -> tuple[int, Sequence[int]]:
+    def _condition(self, hint: SlotHint, whole: int, slot: Member, types: Sequence[NamedType]) -> tuple[int, Sequence[int]]:
         """Return the feature of pointers in a slot that the condition compares, and its values. The
         compared member is in the struct that has the slot, or in `whole`, the struct that contains
-        it and with which the path begins."""
+        it and with which the path begins; or in the hinted type; or in an owner of the struct."""
         start, near = slot.inside, self._member(slot.owner, hint.member.split("."))
         if near is None:
             start, near = slot.offset, self._member(whole, hint.member.split("."))
@@ -149,6 +144,13 @@ class Slots:
         size, keys = self._values(far, hint.value)
         owner = self._names.find(hint.member.partition(".")[0])[0].type
         offset = far.offset + (far.first_bit // 8 if far.bits else 0)
+        if owner in [one.type for one in types]:
+            sort = {1: Feature.TARGET_BYTE, 4: Feature.TARGET_BYTES}.get(size)
+            if sort is None or offset + size > (self._table.word if size == 1 else FARTHEST):
+                raise UsageError(
+                    f"{hint.member} cannot be compared: use a number of 4 bytes near the start of the type, or its first bytes"
+                )
+            return sort << 8 | offset + 128, keys
         try:
             return self._owner_words.setdefault(
                 (owner, offset, size), self._spread.add_owner_word(self._layouts.number(Spec(owner)), offset, size)
@@ -161,7 +163,7 @@ class Slots:
         """The features of owners, by type, offset and size."""
         return {}
 
-    def _values(self, member: _Member, value: str) -> tuple[int, Sequence[int]]:
+    def _values(self, member: Member, value: str) -> tuple[int, Sequence[int]]:
         """Return the number of bytes to compare, and the numbers that these bytes contain if the
         member has the value of a condition."""
         table = self._table
@@ -193,6 +195,21 @@ class Slots:
         for one in self._table.variables():
             found.setdefault(one.name, []).append(one.address)
         return found
+
+    def _read_variable(self, path: str) -> int:
+        """Return the number in a member of a variable."""
+        name, *members = path.split(".")
+        for one in self._table.variables():
+            if one.name == name:
+                found = self._member(one.type, members)
+                size = self._table.size_of(found.type) if found is not None else 0
+                if found is not None and not found.bits and size in (1, 2, 4, 8):
+                    return self._read(one.address + found.offset, size)
+        raise UsageError(f"debug information has no number {path!r}")
+
+    def targets(self, owner: int, offset: int) -> Sequence[SlotTarget]:
+        """Return what hints say about the pointers of a slot."""
+        return self._slots.get((owner, offset), ())
 
     def answer(self, owner: int, offset: int, size: int) -> Optional[int]:
         """Return the rule for pointers of a slot to blocks of `size` bytes; None if no hint has

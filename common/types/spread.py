@@ -19,8 +19,10 @@ from findleaks.types.fingerprints import WITNESSES, Fingerprints
 from findleaks.types.heap import HeapView
 from findleaks.types.judging import Judge
 from findleaks.types.layouts import Layouts
+from findleaks.types.member_counts import MemberCounts
 from findleaks.types.once_values import find_once_value
 from findleaks.types.packing import Packing
+from findleaks.types.pool_objects import PoolObjects
 from findleaks.types.roots import TypedRoot
 from findleaks.types.rules import Rules
 from findleaks.types.sampling import merge_pointers
@@ -82,6 +84,7 @@ class Spreading:
         self.content = Content(spread, self.layouts, self.rules)
         self.judge = Judge(spread, heap, self.layouts, self.rules, self.content)
         self.packing = Packing(heap, self.layouts, self.rules, self.content, self.judge)
+        self._member_counts = MemberCounts(heap, self.layouts, self.rules)
         self._tails = Tails(spread, heap, self.layouts, self.content, self.rules, self.packing)
         self._again = LEAST_AGAIN + len(heap.blocks) // PART
         self._counted_boxes = CountedBoxes(heap, self.layouts, self.content, self.rules)
@@ -93,7 +96,9 @@ class Spreading:
         self._answers: dict[_Rule, int] = {}
         self._refused: dict[_Rule, Pointers] = {}  # Pointers of rules that were answered NO_CLAIM.
         self._judged: dict[_Rule, tuple[int, bool, bool]] = {}
+        self._roots = 0  # The number of typed memory outside of blocks.
         self._retried = 0  # The number of claims when hints were tried again.
+        self.pools: Optional[PoolObjects] = None
         heap.claims = spread.claims()
 
     def add_classes(self, words: Iterable[tuple[int, str]]) -> set[int]:
@@ -125,14 +130,16 @@ class Spreading:
         found = [(address + offset, layout, size) for address, (offset, layout, size) in known]
         columns = zip(*found) if found else ((), (), ())
         starts, numbers, sizes = (array(code, column) for code, column in zip("QIQ", columns))
-        self.spread.add_roots(starts, sizes, numbers)
+        self.add_roots_of_layouts(starts, sizes, numbers)
+        if self.pools is not None:
+            self.pools.add_variables(addresses, types)
 
     def use_slots(self, files: Iterable[HintFile]) -> None:
         """Use hint files. Call this before anything else. Raises UsageError for a hint that is
         impossible."""
         from findleaks.types.slots import Slots  # Few programs have hints.
 
-        slots = Slots(self.table, self.layouts, self.spread, self.sizes)
+        slots = Slots(self.table, self.layouts, self.spread, self.sizes, self.heap.number)
         for file in files:
             slots.add(file)
         self.rules.slots = slots
@@ -143,7 +150,14 @@ class Spreading:
 
     def add_memory(self, address: int, size: int, layout: int) -> None:
         """Add typed memory of `size` bytes that is not a block."""
-        self.spread.add_roots(array("Q", [address]), array("Q", [size]), array("I", [layout]))
+        self.add_roots_of_layouts(array("Q", [address]), array("Q", [size]), array("I", [layout]))
+
+    def add_roots_of_layouts(self, addresses: array[int], sizes: array[int], layouts: array[int]) -> int:
+        """Add typed memory outside of blocks, or inside of pools. Return the number of the first
+        one."""
+        first, self._roots = self._roots, self._roots + len(addresses)
+        self.spread.add_roots(addresses, sizes, layouts)
+        return first
 
     def add_locals(self, roots: Iterable[TypedRoot]) -> None:
         """Claim untyped blocks that local variables refer to. These claims are inferred, because a
@@ -231,7 +245,7 @@ class Spreading:
             questions = self.spread.questions()
             if questions:
                 self.spread.answer(questions, self.rules.answers(questions))
-            elif is_done:
+            elif is_done and (self.pools is None or not self.pools.collect()):
                 return
             self._progress("finding types", 0.0)
 
@@ -247,7 +261,8 @@ class Spreading:
                 continue
             self._progress("finding types", 0.0)
             self._judged[key] = claimed, certain, self.judge.allows_rest
-            if self._use_answer(key, self.judge.judge(found, certain)):
+            is_doubtful = self.pools is not None and self.pools.are_doubtful(found)
+            if self._use_answer(key, NO_CLAIM if is_doubtful else self.judge.judge(found, certain)):
                 again.add(found.reference)
         if not again and not certain:
             again = self._retry_hints(claimed)
@@ -317,7 +332,7 @@ class Spreading:
         for pointee, least in self.packing.find_truncated(left).items():
             self.content.answer_again(self.rules.add_truncated(pointee, least))
             self._judged.clear()
-        found = self.packing.find_parts(left)
+        found = {**self.packing.find_parts(left), **dict(self._member_counts.find(left))}
         return {key[0] for key, answer in found.items() if answer != self._answers.get(key) and self._use_answer(key, answer)}
 
     def compare(self, graph: Graph) -> None:

@@ -72,7 +72,7 @@ def test_wheel_holds_the_package_and_nothing_else(wheel: Path, source: Path) -> 
         "findleaks/py.typed",
         *(f"findleaks/completions/{name}" for name in ("findleaks", "_findleaks", "findleaks.fish")),
         "findleaks/results/findleaks-1.schema.json",
-        *(f"findleaks/types/ready/{name}.hints" for name in ("git", "redis", "sqlite", "uwsgi")),
+        *(f"findleaks/types/ready/{name}.hints" for name in ("git", "nginx", "redis", "sqlite", "uwsgi")),
         *page,
     }
 

@@ -7,8 +7,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from typed_programs import check, check_wrong, measure
+from typed_programs import COMPILERS, LIBCXX, Figures, check, check_wrong, measure
 from variants import mark_matrix_except
+
+TREES = 200
 
 
 @pytest.mark.parametrize(
@@ -69,3 +71,34 @@ def test_taken_values(tmp_path: Path) -> None:
     """The value that was taken out of a OnceLock gives no type to the block that its stale pointer refers to."""
     figures = measure("typed_taken.cpp", tmp_path, 0, 1, "-O1", "-std=c++17")
     assert figures.held == {"sure right": 2, "none": 2}, (figures.held, figures.wrong)
+
+
+def check_trees(figures: Figures) -> None:
+    assert not figures.wrong, figures.wrong[:12]
+    assert figures.held["sure right"] == sum(figures.held.values()) == 5 * TREES, figures.held
+    assert figures.leaked["inferred right"] == sum(figures.leaked.values()) == 5 * sum(TREES // 4 + at for at in range(3)), figures.leaked
+
+
+@pytest.mark.parametrize("flags", mark_matrix_except(("-O0", "-O2", "-O2 -flto"), "-O2"))
+def test_trees(flags: str, tmp_path: Path) -> None:
+    """The nodes of all associative containers have a type. Those of leaked containers are like those of others."""
+    check_trees(measure("typed_trees.cpp", tmp_path, TREES, 1, "-std=c++17", *flags.split()))
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("flags", ["-O0", "-O2"])
+def test_trees_of_libcxx(flags: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same with libc++, whose nodes refer to each other as a base class without a value."""
+    monkeypatch.setitem(COMPILERS, ".cpp", "clang++-19")
+    check_trees(measure("typed_trees.cpp", tmp_path, TREES, 1, *LIBCXX, flags))
+
+
+@pytest.mark.parametrize("flags", mark_matrix_except(("-O0", "-O2", "-O2 -flto"), "-O2"))
+def test_counted_members(flags: str, tmp_path: Path) -> None:
+    """Arrays of structs without pointers have a type if a member is their length. A struct with other data after it is not an array."""
+    figures = measure("typed_spans.c", tmp_path, 120, 1, *flags.split())
+    assert not figures.wrong, figures.wrong[:12]
+    assert not figures.leaked
+    # Only the packets have no type.
+    assert figures.held["none"] <= 120 and figures.held["sure right"] >= 3 * 120, figures.held
+    assert figures.held["inferred right"] + figures.held["sure right"] >= 5 * 120, figures.held

@@ -10,6 +10,7 @@ from typing import Any, Optional
 
 import graphs
 import pytest
+from spreads import ENGINES, one_heap
 
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import State
@@ -17,13 +18,13 @@ from findleaks.engine.type_spread import (
     DECISION,
     DEFERRED,
     EXCLUDING,
-    INFERRED,
     LAYOUT_MASK,
     LEVEL_SHIFT,
     NO_CLAIM,
     NO_FEATURE,
     NO_VALUE,
     NOT_ARRAY,
+    POOL_POINTER,
     QUESTION,
     ROOT,
     UNSPLIT,
@@ -135,6 +136,15 @@ def settle(spread: TypeSpread, seed: int) -> None:
             return
 
 
+def first_pointers(rows: array[int]) -> dict[tuple[int, int], tuple[int, int]]:
+    """Return owner and place of the first pointer to a block of a pool for each value and reference; later ones may be left out."""
+    found: dict[tuple[int, int], tuple[int, int]] = {}
+    for at in range(0, len(rows), POOL_POINTER):
+        owner, place, value, reference = rows[at : at + POOL_POINTER]
+        found.setdefault((value, reference), (owner, place))
+    return found
+
+
 def run_spread(engine: Engine, heap: graphs.Heap, seed: int) -> dict[str, Any]:
     """Return all results of an engine for a heap. Layouts, roots and seeds are the same for both engines."""
     rng = random.Random(seed)
@@ -154,18 +164,26 @@ def run_spread(engine: Engine, heap: graphs.Heap, seed: int) -> dict[str, Any]:
     for _ in range(DECISIONS):
         add_decision(rng, spread, layouts, heap.arch.word)
     spread.set_flags(bytearray(rng.choice(FLAGS) for _ in range(REFERENCES)))
+    used = [n for n, block in enumerate(heap.blocks) if block.state == State.IN_USE]
+    if seed % 3 == 0:
+        spread.set_pools(array("I", rng.sample(used, len(used) // 2)))
+        inside = rng.choice(used)
+        address, size = heap.blocks[inside].start, heap.blocks[inside].size
+        spread.add_roots(array("Q", [address]), array("Q", [size]), array("I", [rng.choice(layouts)]))
     for start, data in heap.root_memory:
         spread.add_roots(array("Q", [start]), array("Q", [len(data)]), array("I", [rng.choice(layouts)]))
     words = array("Q", sorted({word for range_ in graphs.VTABLES for word in range(range_.start, range_.end, 5)}))
     spread.seed_words(words, array("I", [rng.choice(layouts) for _ in words]), array("Q", [rng.choice((0, 24)) for _ in words]))
-    used = [n for n, block in enumerate(heap.blocks) if block.state == State.IN_USE]
     seeds = [spread.seed(n, rng.choice(layouts), Level.SEED, rng.random() < 0.3) for n in rng.sample(used, min(3, len(used)))]
     found: dict[str, Any] = {"seeds": seeds}
+    pooled = array("Q")
     for step in ("first", "again"):
         settle(spread, seed)
         found[step] = list(spread.claims()), list(spread.origins()), spread.take_deferred(), spread.disputes()
         found[f"{step} retracted"] = spread.retract(), list(spread.claims()), list(spread.origins())
+        pooled += spread.take_pool_pointers()
         spread.revisit(() if step == "first" else (1, 4))
+    found["to pools"] = first_pointers(pooled)
     for _ in range(2):
         spread.queue_doubtful()
         settle(spread, seed)
@@ -194,38 +212,19 @@ def run_spread(engine: Engine, heap: graphs.Heap, seed: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("arch", graphs.ARCHES, ids=lambda arch: arch.name)
 def test_both_engines_agree(arch: Arch) -> None:
-    claimed = deferred = owner_words = 0
+    claimed = deferred = owner_words = pooled = 0
     for seed in (*range(20), 31):  # 31: a block is disputed while its pointers wait to be followed
         heap = graphs.random_heap(seed, 160, 16 if arch.word == 8 else 8, 3, arch=arch)
         said = run_spread(graphs.native(arch), heap, seed)
         assert said == run_spread(graphs.pure(arch), heap, seed), seed
         claimed += sum(1 for claim in said["last"][0] if claim & LAYOUT_MASK)
         deferred += sum(one.total for one in said["first"][2])
+        pooled += len(said["to pools"])
         owner_words += sum(value != NO_VALUE for values in said["owner words"] for value in values)
     assert claimed
     assert owner_words
     assert deferred
-
-
-def one_heap(engine: Engine, words: dict[int, int]) -> TypeSpread:
-    """Return a spread over 16 blocks at 0x10000, 0x10020 and so on, and root memory at 0x8000. `words`: the words by address."""
-    memory = bytearray(0x200)
-    for address, value in words.items():
-        if address >= 0x10000:
-            memory[address - 0x10000 : address - 0x10000 + 8] = value.to_bytes(8, "little")
-    root = bytearray(0x40)
-    for address, value in words.items():
-        if address < 0x10000:
-            root[address - 0x8000 : address - 0x8000 + 8] = value.to_bytes(8, "little")
-    blocks = engine.blocks(graphs.X86_64, 16)
-    blocks.append(range(0x10000, 0x10200, 32), [24] * 16, [State.IN_USE] * 16)
-    blocks.seal()
-    spread = engine.type_spread(blocks)
-    spread.use([graphs.piece(0x8000, bytes(root)), graphs.piece(0x10000, bytes(memory))])
-    return spread
-
-
-ENGINES = pytest.mark.parametrize("engine", [graphs.native(), graphs.pure()], ids=["native", "pure"])
+    assert pooled
 
 
 @ENGINES
@@ -365,53 +364,3 @@ def test_the_target_of_a_target_is_no_text(engine: Engine) -> None:
             questions = spread.questions()
             spread.answer(questions, array("I", [choices] * (len(questions) // QUESTION)))
         assert found == array("Q", [fits])
-
-
-@ENGINES
-def test_contradictions_are_retracted_with_what_follows_from_them(engine: Engine) -> None:
-    """The root makes block 0 a node, block 2 makes it a leaf: the claims of block 0, and of block 1, to which it refers, are dropped."""
-    spread = one_heap(engine, {0x8000: 0x10000, 0x8008: 0x10040, 0x10000: 0x10020, 0x10040: 0x10000})
-    node = spread.add_layout((0, 24, 1, 0, 1, 0, 0), (0, 5))
-    leaf = spread.add_layout((0, 24, 1, 0, 0, 0, 0), ())
-    head = spread.add_layout((0, 16, 1, 0, 2, 0, 0), (0, 5, 8, 7))
-    holder = spread.add_layout((0, 24, 1, 0, 1, 0, 0), (0, 6))
-    spread.add_roots(array("Q", [0x8000]), array("Q", [16]), array("I", [head]))
-    claims = {5: node | Level.EXACT << LEVEL_SHIFT, 6: leaf | Level.EXACT << LEVEL_SHIFT, 7: holder | Level.EXACT << LEVEL_SHIFT}
-    while not spread.run(100):
-        questions = spread.questions()
-        rows = [questions[at : at + QUESTION] for at in range(0, len(questions), QUESTION)]
-        spread.answer(questions, array("I", [claims[row[0]] if row[0] >> 32 == Question.RULE else 0 for row in rows]))
-    assert spread.disputes() == [0]
-    assert spread.claims()[1] & LAYOUT_MASK == node
-    assert spread.retract() == 1
-    assert not spread.claims()[1]
-
-
-@ENGINES
-@pytest.mark.parametrize("agrees", [0, 1, 2], ids=["no", "possibly", "yes"])
-@pytest.mark.parametrize("first", [0x8008, 0x8010])
-def test_certain_pointers_confirm_inferred_claims(engine: Engine, agrees: int, first: int) -> None:
-    """The root refers to the first block of a list, and to block 3, whose claims are inferred. Two pointers of the root to block 3 have
-    different types. If they contradict each other, block 3 has no claim, whichever is followed first."""
-    words = {0x8000: 0x10000, 0x8008: 0x10060, 0x8010: 0x10060, 0x10000: 0x10020, 0x10020: 0x10040}
-    spread = one_heap(engine, words)
-    node = spread.add_layout((0, 24, 1, 0, 1, 0, 0), (0, 5))
-    leaf = spread.add_layout((0, 24, 1, 0, 0, 0, 0), ())
-    head = spread.add_layout((0, 24, 1, 0, 3, 0, 0), (0, 5, first & 0x18, 6, first & 0x18 ^ 0x18, 5))
-    spread.add_roots(array("Q", [0x8000]), array("Q", [24]), array("I", [head]))
-    assert spread.seed(0, node, Level.EXACT, True) and spread.seed(3, leaf, Level.EXACT, True)
-    claims = {5: node | Level.EXACT << LEVEL_SHIFT, 6: leaf | Level.EXACT << LEVEL_SHIFT}
-
-    def settle_all() -> None:
-        while not spread.run(100):
-            questions = spread.questions()
-            spread.answer(questions, array("I", [claims.get(first, agrees) for first in questions[::QUESTION]]))
-
-    settle_all()
-    assert [bool(claim & INFERRED) for claim in spread.claims()[:4]] == [True] * 4
-    spread.confirm()
-    settle_all()
-    assert [bool(claim & INFERRED) for claim in spread.claims()[:3]] == [False] * 3
-    assert [claim & LAYOUT_MASK for claim in spread.claims()[:5]] == [node, node, node, leaf if agrees else 0, 0]
-    assert spread.disputes() == ([] if agrees else [3])
-    assert list(spread.origins()[:3]) == [ROOT, 0, 1]

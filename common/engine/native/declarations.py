@@ -304,6 +304,8 @@ SIGNATURES = {
     "fl_spread_revisit": (c_int, [_HANDLE, _U32S, c_uint64]),
     "fl_spread_doubtful": (c_int, [_HANDLE]),
     "fl_spread_confirm": (c_int, [_HANDLE]),
+    "fl_spread_pools": (c_int, [_HANDLE, _U32S, c_uint64]),
+    "fl_spread_pool_pointers": (c_int, [_HANDLE, _WORDS]),
     "fl_spread_disputes": (c_int, [_HANDLE, _WORDS]),
     "fl_spread_claimed": (c_uint64, [_HANDLE]),
     "fl_spread_followed": (c_uint64, [_HANDLE]),

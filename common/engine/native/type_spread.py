@@ -108,6 +108,13 @@ class NativeTypeSpread:
     def confirm(self) -> None:
         self._library.fl_spread_confirm(self._handle)
 
+    def set_pools(self, indices: array[int]) -> None:
+        if self._library.fl_spread_pools(self._handle, c_array(indices), len(indices)) == DISORDER:
+            raise ValueError("no such block")
+
+    def take_pool_pointers(self) -> array[int]:
+        return self._library.words(self._library.fl_spread_pool_pointers, self._handle)
+
     @staticmethod
     def _unless_asked(code: int, found: array[int]) -> Optional[array[int]]:
         """Return the result of a comparison; None if questions must be answered first."""

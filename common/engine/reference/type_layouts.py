@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Optional
 
+from findleaks.engine.columns import Numbers
 from findleaks.engine.numbered_words import hash_word
-from findleaks.engine.type_spread import MOST_POINTERS
+from findleaks.engine.type_spread import (
+    DECISION,
+    GROUP,
+    INFERRED,
+    LAYOUT_MASK,
+    LEVEL_MASK,
+    LEVEL_SHIFT,
+    MOST_POINTERS,
+    ROOT,
+    Level,
+    Question,
+)
 
 
 class Check(NamedTuple):
@@ -38,6 +51,15 @@ class Elements(NamedTuple):
         room = (size - self.start) // self.stride if size > self.start else 0
         count = min(self.number, room) if self.number else room
         return range(self.start, self.start + count * self.stride, self.stride)
+
+
+def parse_layout(groups: Sequence[int], slots: Sequence[int], checks: Sequence[int]) -> Optional[list[Elements]]:
+    """Return the elements of a layout (TypeSpread.add_layout); None if it is impossible."""
+    pairs, words = list(zip(slots[0::2], slots[1::2])), list(zip(checks[0::2], map(Check.of, checks[1::2])))
+    rows = [groups[at : at + GROUP] for at in range(0, len(groups), GROUP)]
+    if not all(row[1] and row[3] <= row[4] <= len(pairs) and row[5] <= row[6] <= len(words) for row in rows):
+        return None
+    return [Elements(row[0], row[1], row[2], pairs[row[3] : row[4]], words[row[5] : row[6]]) for row in rows]
 
 
 class Sample:
@@ -76,3 +98,42 @@ class Roots(list[tuple[int, int, int]]):
         row = bisect_right(self._ordered, (address + 1, 0, 0)) - 1
         found = self._ordered[row] if row >= 0 else (0, 0, 0)
         return found if address - found[0] < found[1] else (0, 0, 0)
+
+
+class Pools:
+    """The blocks of pools, by index, and the pointers to them (TypeSpread.take_pool_pointers)."""
+
+    def __init__(self) -> None:
+        self.blocks, self._pointers = set[int](), array("Q")
+
+    def note(self, owner: int, place: int, value: int, reference: int) -> None:
+        self._pointers.extend((owner, place, value, reference))
+
+    def may_be_stale(self, claim: int, owner: int, index: int) -> bool:
+        """Whether a claim is only inferred, and the pointer belongs to an object of a pool, in the
+        block with this index. The object may refer to a former pool."""
+        return claim >> LEVEL_SHIFT & LEVEL_MASK >= Level.BASE and owner >= ROOT and index in self.blocks
+
+    def take(self) -> array[int]:
+        found, self._pointers = self._pointers, array("Q")
+        return found
+
+
+def sample_layouts(claims: Numbers, most: int) -> array[int]:
+    """Return about `most` blocks of each layout, at equal steps (TypeSpread.sample)."""
+    layouts = [claim & LAYOUT_MASK for claim in claims]
+    counts, seen, found = Counter(layouts), Counter[int](), array("I")
+    for index, layout in enumerate(layouts):
+        if layout and seen[layout] % (counts[layout] // most + 1) == 0:
+            found.append(index)
+        seen[layout] += 1
+    return found
+
+
+def find_confirming(claims: Numbers, rules: Mapping[tuple[int, int, int], int]) -> set[int]:
+    """Return the references of pointers that determine a layout of blocks with inferred claims.
+    `rules`: the answers to questions."""
+    inferred = {claim & LAYOUT_MASK for claim in claims if claim & INFERRED}
+    found = [(first, rule) for (first, _, _), rule in rules.items() if first >> 32 == Question.RULE and not rule & DECISION]
+    certain = [(first, rule) for first, rule in found if rule >> LEVEL_SHIFT & LEVEL_MASK < Level.BASE]
+    return {first & 0xFFFFFFFF for first, rule in certain if rule & LAYOUT_MASK in inferred}

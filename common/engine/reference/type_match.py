@@ -90,6 +90,8 @@ class Matching:
         index = spread.used_block(value)
         if index < 0:
             return self._compare_with_variable(reference, value) if is_mapped else NEUTRAL if flags & Flag.OPTIONAL else WRONG
+        if index in spread.pools.blocks:
+            return LOOSE  # Which objects are in the block is not known.
         offset, layout = value - spread.blocks.address(index), spread.claims()[index] & LAYOUT_MASK
         if is_too_far(spread, reference, offset):
             return NEUTRAL

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Optional, Union
 
@@ -14,7 +14,7 @@ from findleaks.engine.reference.pieces import Pieces
 from findleaks.engine.reference.type_classes import group_by_classes
 from findleaks.engine.reference.type_decisions import Chooser, Decision, options_of
 from findleaks.engine.reference.type_features import separate, values_of
-from findleaks.engine.reference.type_layouts import Check, Elements, Roots, Sample
+from findleaks.engine.reference.type_layouts import Elements, Pools, Roots, Sample, find_confirming, parse_layout, sample_layouts
 from findleaks.engine.reference.type_match import WRONG, is_text
 from findleaks.engine.reference.type_used import is_empty, is_too_far, limits_of, requested_count, used_size
 from findleaks.engine.terms import State
@@ -22,7 +22,6 @@ from findleaks.engine.type_spread import (
     DECISION,
     DEFERRED,
     DISPUTED,
-    GROUP,
     INFERRED,
     LAYOUT_MASK,
     LEVEL_MASK,
@@ -68,7 +67,7 @@ class PureTypeSpread:
         self._confirms = False
         self._decisions: list[Decision] = []
         self.owner_words: list[tuple[int, int, int]] = []  # Layout, offset, and size in bytes.
-        self.roots = Roots()
+        self.roots, self.pools = Roots(), Pools()
         self._rules: dict[Key, int] = {}
         self._asked: list[Key] = []
         self._queue: deque[int] = deque()
@@ -90,23 +89,24 @@ class PureTypeSpread:
         self.flags = flags
 
     def add_layout(self, groups: Sequence[int], slots: Sequence[int], checks: Sequence[int] = ()) -> int:
-        pairs, words = list(zip(slots[0::2], slots[1::2])), list(zip(checks[0::2], map(Check.of, checks[1::2])))
-        rows = [groups[at : at + GROUP] for at in range(0, len(groups), GROUP)]
-        sound = all(row[1] and row[3] <= row[4] <= len(pairs) and row[5] <= row[6] <= len(words) for row in rows)
-        if len(self.layouts) > MOST_LAYOUTS or not sound:
+        made = parse_layout(groups, slots, checks)
+        if made is None or len(self.layouts) > MOST_LAYOUTS:
             raise ValueError("no such layout")
-        self.layouts.append([Elements(row[0], row[1], row[2], pairs[row[3] : row[4]], words[row[5] : row[6]]) for row in rows])
+        self.layouts.append(made)
         return len(self.layouts) - 1
 
-    def add_choices(self, layouts: Sequence[int]) -> int:
+    def _check(self, layouts: Iterable[int]) -> None:
+        """Raise ValueError if a layout does not exist."""
         if any(layout >= len(self.layouts) for layout in layouts):
             raise ValueError("no such layout")
+
+    def add_choices(self, layouts: Sequence[int]) -> int:
+        self._check(layouts)
         self.choices.append(tuple(layouts))
         return len(self.choices) - 1
 
     def add_roots(self, addresses: array[int], sizes: array[int], layouts: array[int]) -> None:
-        if any(layout >= len(self.layouts) for layout in layouts):
-            raise ValueError("no such layout")
+        self._check(layouts)
         self._queue.extend(range(ROOT + len(self.roots), ROOT + len(self.roots) + len(layouts)))
         self.roots.extend(zip(addresses, sizes, layouts))
 
@@ -121,8 +121,7 @@ class PureTypeSpread:
             self.seed(index, layout, level, True)
 
     def relabel(self, indices: array[int], layout: int) -> None:
-        if layout >= len(self.layouts):
-            raise ValueError(f"no layout {layout}")
+        self._check((layout,))
         for index in indices:
             if self._claims[index] & LAYOUT_MASK:
                 self._claims[index] = self._claims[index] & ~LAYOUT_MASK | layout
@@ -155,11 +154,9 @@ class PureTypeSpread:
             self._rules[first, second, third] = value
 
     def take_deferred(self) -> list[Pointers]:
-        found = []
-        for (reference, offset, size), (untyped, typed) in self._deferred.items():
-            found.append(Pointers(reference & 0xFFFFFFFF, offset, size, untyped.count, untyped.rows, typed.rows))
+        rows = [(key, *samples) for key, samples in self._deferred.items()]
         self._deferred.clear()
-        return found
+        return [Pointers(key[0] & 0xFFFFFFFF, key[1], key[2], untyped.count, untyped.rows, typed.rows) for key, untyped, typed in rows]
 
     def revisit(self, references: Sequence[int]) -> None:
         wanted = set(references)
@@ -176,17 +173,21 @@ class PureTypeSpread:
         self._doubtful_blocks.clear()
 
     def confirm(self) -> None:
-        inferred = {claim & LAYOUT_MASK for claim in self._claims if claim & INFERRED}
-        claims = [(first, rule) for (first, _, _), rule in self._rules.items() if first >> 32 == Question.RULE and not rule & DECISION]
-        certain = [(first, rule) for first, rule in claims if rule >> LEVEL_SHIFT & LEVEL_MASK < Level.BASE]
-        references = {first & 0xFFFFFFFF for first, rule in certain if rule & LAYOUT_MASK in inferred}
+        references = find_confirming(self._claims, self._rules)
         self._confirms = True
         if references:
             self.revisit(sorted(references))
 
+    def set_pools(self, indices: array[int]) -> None:
+        self.pools.blocks.update(indices)
+        for index in indices:
+            self._claims[index] = DISPUTED
+
+    def take_pool_pointers(self) -> array[int]:
+        return self.pools.take()
+
     def add_decision(self, options: Sequence[int], feature: int = NO_FEATURE, keys: Sequence[int] = (), claims: Sequence[int] = ()) -> int:
-        if any(claim & LAYOUT_MASK >= len(self.layouts) for claim in claims):
-            raise ValueError("no such layout")
+        self._check(claim & LAYOUT_MASK for claim in claims)
         self._decisions.append(Decision(options_of(self, options), feature, dict(zip(keys, claims))))
         return len(self._decisions) - 1
 
@@ -221,13 +222,7 @@ class PureTypeSpread:
         return array("I", islice((index for index, claim in enumerate(self._claims) if claim & LAYOUT_MASK == layout), most))
 
     def sample(self, most: int) -> array[int]:
-        layouts = [claim & LAYOUT_MASK for claim in self._claims]
-        counts, seen, found = Counter(layouts), Counter[int](), array("I")
-        for index, layout in enumerate(layouts):
-            if layout and seen[layout] % (counts[layout] // most + 1) == 0:
-                found.append(index)
-            seen[layout] += 1
-        return found
+        return sample_layouts(self._claims, most)
 
     def group_by_classes(self, indices: array[int], words: int) -> tuple[array[int], array[int]]:
         return group_by_classes(self, indices, words)
@@ -343,6 +338,10 @@ class PureTypeSpread:
         index = self.used_block(value) if value else -1
         if index < 0 or index == owner:
             return False
+        if value is not None and index in self.pools.blocks:
+            if certain and not self._doubtful:
+                self.pools.note(owner, place, value, reference)
+            return False
         offset = value - self.blocks.address(index) if value is not None else 0
         if is_too_far(self, reference, offset):
             return False
@@ -354,7 +353,7 @@ class PureTypeSpread:
             self._defer(reference, offset, owner, place, index)
         elif rule & DECISION:
             return self._follow_decision(self._decisions[rule & LAYOUT_MASK], reference, offset, owner, place, index, certain)
-        elif rule != NO_CLAIM and not claim:
+        elif rule != NO_CLAIM and not claim and not self.pools.may_be_stale(rule, owner, self.used_block(place)):
             return self._claim_if_fitting(reference, place, index, rule, not certain, owner)
         elif rule != NO_CLAIM and certain and not self._doubtful and not claim & DISPUTED:
             if not claim & INFERRED:

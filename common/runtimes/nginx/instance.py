@@ -120,6 +120,11 @@ class Nginx(Runtime):
         """Return the offset of the first object in a pool. Its owner is often that object."""
         return sorted({(self._directory.blocks.size(pool.blocks[0]), HEADER) for pool in self.pools if pool.blocks})
 
+    def pooled_memory(self) -> Sequence[tuple[int, Range]]:
+        """Return the blocks of pools, without those of large requests. The memory in use begins
+        with the header of the pool."""
+        return [(index, memory) for pool in self.pools for index, memory in zip(pool.blocks, pool.memory)]
+
     def bookkeeping(self) -> Sequence[Range]:
         """Return the unused ends of the pools' blocks. They may contain addresses from before
         malloc returned the block to the pool."""

@@ -40,7 +40,8 @@ LONGEST = 200  # bytes of a request line
 class Pool(NamedTuple):
     """A pool. `used` is the bytes used in its blocks, and of its large requests. `blocks` and
     `large` are indices of blocks of malloc. `unused` are the parts at the ends of its blocks that
-    the pool has not allocated yet."""
+    the pool has not allocated yet. `memory` are the parts with the pool's header and its
+    objects, one for each block."""
 
     address: int
     owner: str
@@ -48,6 +49,7 @@ class Pool(NamedTuple):
     blocks: Sequence[int]
     large: Sequence[int]
     unused: Sequence[Range]
+    memory: Sequence[Range]
 
 
 class PoolReader:
@@ -78,13 +80,14 @@ class PoolReader:
                 yield start, large
 
     def _read_pool(self, address: int, large: int, connections: set[int]) -> Pool:
-        used, blocks, unused, at = 0, [], [], address
+        used, blocks, unused, objects, at = 0, [], [], [], address
         while at and at not in self._seen and len(self._seen) < MOST_BLOCKS:
             self._seen.add(at)
             words, index = self._memory.words(at, 3), self._blocks.find(at)
             if words is None or index < 0 or not at + NEXT_HEADER <= words[0] <= words[1]:
                 break
             blocks.append(index)
+            objects.append(Range(at if at == address else at + NEXT_HEADER, words[0]))
             used += words[0] - at
             first = -(-words[0] // 8) * 8  # texts are allocated without alignment
             if first < words[1] <= self._blocks.address(index) + self._blocks.size(index):
@@ -92,7 +95,7 @@ class PoolReader:
             at = words[2]
         found = list(self._large(large))
         used += sum(self._blocks.size(index) for index in found)
-        return Pool(address, self._owner(address, connections), used, blocks, found, unused)
+        return Pool(address, self._owner(address, connections), used, blocks, found, unused, objects)
 
     def _large(self, node: int) -> Iterator[int]:
         """Yield the blocks of large requests. A node of the list is {next, alloc}; a freed request
