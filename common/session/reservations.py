@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Optional
 from findleaks.allocators.bulk import find_pointers
 from findleaks.allocators.mapped import LEAST
 from findleaks.session.block_directory import Mapping
+from findleaks.session.stack_search import find_stack_frames, supports_stack_search
 from findleaks.target.base import Range
 from findleaks.target.ranges import find_overlaps, merge_ranges, merge_to_most, range_at, subtract
 from findleaks.unwind.frames import STACK_TOP, is_return_address
@@ -95,7 +96,10 @@ def _find_base(search: MappingSearch, run: Sequence[int], kept: set[int]) -> Opt
 
 
 def _find_stacks(session: Session, parts: Sequence[Range]) -> set[Range]:
-    """Return the parts that look like stacks: with a return address at their upper end."""
+    """Return the parts that look like stacks. On other machines than x86, these are parts with a
+    return address at their upper end."""
+    if supports_stack_search(session.target):
+        return {one for one in parts if find_stack_frames(session, one.start, one.end) is not None}
     code = merge_ranges(Range(one.start, one.end) for one in session.target.regions() if one.executable)
     clusters, found = merge_to_most(code, CLUSTERS), set[Range]()
     for piece in session.pieces([Range(max(end - STACK_TOP, start), end) for start, end in parts], PHASE):

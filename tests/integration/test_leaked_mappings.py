@@ -37,7 +37,7 @@ def mappings(body: dict[str, Any], which: str = "mappings") -> int:
 
 
 @pytest.mark.parametrize("core", [False, True], ids=["live", "core"])
-@pytest.mark.parametrize(("kind", "function"), [("coroutines", "wait_for_request"), ("switched", "run_switched")])
+@pytest.mark.parametrize(("kind", "function"), [("coroutines", "serve"), ("switched", "run_switched")])
 def test_coroutines_whose_handles_are_lost(kind: str, function: str, core: bool, program: Path, tmp_path: Path) -> None:
     body, lost = find_mappings(program, tmp_path, kind, core=core)
     # A stale word may refer to one of them.
@@ -213,7 +213,7 @@ def test_every_command_lists_leaked_mappings(program: Path, tmp_path: Path) -> N
     address, number = group["examples"][0], mappings(body)
     what = json.loads(run_cli("whatis", address, "--json", core).stdout)["answers"][0]
     assert what["block"]["allocator"] == "mmap"
-    assert re.search(r"65,536-byte anonymous mapping with a stack of wait_for_request", what["text"])
+    assert re.search(r"65,536-byte anonymous mapping with a stack of serve", what["text"])
     rows = [json.loads(line) for line in run_cli("blocks", "--allocator", "mmap", "--json", core).stdout.splitlines()[:-1]]
     assert [(row["size"], row["state"]) for row in rows] == [(PART, "in-use")] * number
     verdict = json.loads(run_cli("verdict", "--json", core).stdout)
