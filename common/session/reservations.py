@@ -83,15 +83,20 @@ def _find_base(search: MappingSearch, run: Sequence[int], kept: set[int]) -> Opt
     """Return the lowest candidate of a run to which a word refers, if the run is likely to be one
     reservation; otherwise None. Programs compute addresses above the base.
 
-    `kept`: see MappingSearch.list_kept. Words on stacks and in registers may be stale, so they
-    count only if the run has more inaccessible memory than guards need."""
+    `kept`: see MappingSearch.list_kept. Words on stacks and in registers may be stale. If the
+    inaccessible memory may be guards of mappings that the program created one by one, such words
+    count only if they are the lowest address of the run, as the base of a reservation is."""
     lowest, *others = run
     accessible = sum(search.found[number].end - search.found[number].start for number in run)
     inaccessible = search.found[run[-1]].end - search.found[lowest].start - accessible
-    sources = (search.lowest, search.inside) if inaccessible >= accessible * GUARDS else (kept,)
+    is_at_base = lowest in search.lowest and lowest not in search.left
+    if inaccessible >= accessible * GUARDS:
+        sources: tuple[set[int], ...] = (search.lowest, search.inside)
+    else:
+        sources = (kept, {lowest} if is_at_base else set())
+        is_at_base = is_at_base and lowest in kept
     live = set[int]().union(*(one.intersection(run) for one in sources)) - search.left
     started = live.intersection(others, search.started)
-    is_at_base = lowest in live and lowest in search.lowest
     return min(live) if live and (is_at_base or len(started) < len(others) * STARTED) else None
 
 

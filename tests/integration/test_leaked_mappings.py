@@ -162,8 +162,8 @@ def test_paths_of_possibly_lost_mappings(reservations: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "kind",
     mark_matrix_except(
-        ("every_second", "local", "joined", "block", "upper", "released", "dropped", "guarded", "slots", "inside"),
-        *("joined", "slots", "inside"),
+        ("every_second", "local", "joined", "block", "upper", "released", "dropped", "guarded", "guarded_local", "slots", "inside"),
+        *("joined", "guarded_local", "slots", "inside"),
     ),
 )
 def test_parts_of_reservations(kind: str, reservations: Path, tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_parts_of_reservations(kind: str, reservations: Path, tmp_path: Path) ->
         assert most - 3 <= mappings(body, "possible_mappings") <= most  # the program, or stale words, may refer to a few of them
 
 
-@pytest.mark.parametrize(("kind", "lost"), [("stacks", COUNT - 1), ("buffers", COUNT // 2)])
+@pytest.mark.parametrize(("kind", "lost"), [("stacks", COUNT - 1), ("buffers", COUNT // 2), ("last_buffer", COUNT - 1)])
 def test_mappings_with_guards_are_no_parts_of_reservations(kind: str, lost: int, reservations: Path, tmp_path: Path) -> None:
     for body in find_live_and_in_core(reservations, tmp_path, kind):
         assert lost - 2 <= mappings(body) <= lost  # stale words may refer to a few of them
