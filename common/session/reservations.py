@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Optional
 from findleaks.allocators.bulk import find_pointers
 from findleaks.allocators.mapped import LEAST
 from findleaks.session.block_directory import Mapping
+from findleaks.session.stack_search import find_stack_frames, supports_stack_search
 from findleaks.target.base import Range
 from findleaks.target.ranges import find_overlaps, merge_ranges, merge_to_most, range_at, subtract
 from findleaks.unwind.frames import STACK_TOP, is_return_address
@@ -82,20 +83,28 @@ def _find_base(search: MappingSearch, run: Sequence[int], kept: set[int]) -> Opt
     """Return the lowest candidate of a run to which a word refers, if the run is likely to be one
     reservation; otherwise None. Programs compute addresses above the base.
 
-    `kept`: see MappingSearch.list_kept. Words on stacks and in registers may be stale, so they
-    count only if the run has more inaccessible memory than guards need."""
+    `kept`: see MappingSearch.list_kept. Words on stacks and in registers may be stale. If the
+    inaccessible memory may be guards of mappings that the program created one by one, such words
+    count only if they are the lowest address of the run, as the base of a reservation is."""
     lowest, *others = run
     accessible = sum(search.found[number].end - search.found[number].start for number in run)
     inaccessible = search.found[run[-1]].end - search.found[lowest].start - accessible
-    sources = (search.lowest, search.inside) if inaccessible >= accessible * GUARDS else (kept,)
+    is_at_base = lowest in search.lowest and lowest not in search.left
+    if inaccessible >= accessible * GUARDS:
+        sources: tuple[set[int], ...] = (search.lowest, search.inside)
+    else:
+        sources = (kept, {lowest} if is_at_base else set())
+        is_at_base = is_at_base and lowest in kept
     live = set[int]().union(*(one.intersection(run) for one in sources)) - search.left
     started = live.intersection(others, search.started)
-    is_at_base = lowest in live and lowest in search.lowest
     return min(live) if live and (is_at_base or len(started) < len(others) * STARTED) else None
 
 
 def _find_stacks(session: Session, parts: Sequence[Range]) -> set[Range]:
-    """Return the parts that look like stacks: with a return address at their upper end."""
+    """Return the parts that look like stacks. On other machines than x86, these are parts with a
+    return address at their upper end."""
+    if supports_stack_search(session.target):
+        return {one for one in parts if find_stack_frames(session, one.start, one.end) is not None}
     code = merge_ranges(Range(one.start, one.end) for one in session.target.regions() if one.executable)
     clusters, found = merge_to_most(code, CLUSTERS), set[Range]()
     for piece in session.pieces([Range(max(end - STACK_TOP, start), end) for start, end in parts], PHASE):

@@ -37,7 +37,7 @@ def mappings(body: dict[str, Any], which: str = "mappings") -> int:
 
 
 @pytest.mark.parametrize("core", [False, True], ids=["live", "core"])
-@pytest.mark.parametrize(("kind", "function"), [("coroutines", "wait_for_request"), ("switched", "run_switched")])
+@pytest.mark.parametrize(("kind", "function"), [("coroutines", "serve"), ("switched", "run_switched")])
 def test_coroutines_whose_handles_are_lost(kind: str, function: str, core: bool, program: Path, tmp_path: Path) -> None:
     body, lost = find_mappings(program, tmp_path, kind, core=core)
     # A stale word may refer to one of them.
@@ -162,8 +162,8 @@ def test_paths_of_possibly_lost_mappings(reservations: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "kind",
     mark_matrix_except(
-        ("every_second", "local", "joined", "block", "upper", "released", "dropped", "guarded", "slots", "inside"),
-        *("joined", "slots", "inside"),
+        ("every_second", "local", "joined", "block", "upper", "released", "dropped", "guarded", "guarded_local", "slots", "inside"),
+        *("joined", "guarded_local", "slots", "inside"),
     ),
 )
 def test_parts_of_reservations(kind: str, reservations: Path, tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_parts_of_reservations(kind: str, reservations: Path, tmp_path: Path) ->
         assert most - 3 <= mappings(body, "possible_mappings") <= most  # the program, or stale words, may refer to a few of them
 
 
-@pytest.mark.parametrize(("kind", "lost"), [("stacks", COUNT - 1), ("buffers", COUNT // 2)])
+@pytest.mark.parametrize(("kind", "lost"), [("stacks", COUNT - 1), ("buffers", COUNT // 2), ("last_buffer", COUNT - 1)])
 def test_mappings_with_guards_are_no_parts_of_reservations(kind: str, lost: int, reservations: Path, tmp_path: Path) -> None:
     for body in find_live_and_in_core(reservations, tmp_path, kind):
         assert lost - 2 <= mappings(body) <= lost  # stale words may refer to a few of them
@@ -213,7 +213,7 @@ def test_every_command_lists_leaked_mappings(program: Path, tmp_path: Path) -> N
     address, number = group["examples"][0], mappings(body)
     what = json.loads(run_cli("whatis", address, "--json", core).stdout)["answers"][0]
     assert what["block"]["allocator"] == "mmap"
-    assert re.search(r"65,536-byte anonymous mapping with a stack of wait_for_request", what["text"])
+    assert re.search(r"65,536-byte anonymous mapping with a stack of serve", what["text"])
     rows = [json.loads(line) for line in run_cli("blocks", "--allocator", "mmap", "--json", core).stdout.splitlines()[:-1]]
     assert [(row["size"], row["state"]) for row in rows] == [(PART, "in-use")] * number
     verdict = json.loads(run_cli("verdict", "--json", core).stdout)

@@ -8,10 +8,12 @@
  * released: all parts were in use, and every second one was made inaccessible again.
  * dropped: like released, with MADV_DONTNEED for every fourth part before.
  * guarded: the parts have guard pages between them; a variable has the base, and a table has the numbers of the parts.
+ * guarded_local: like guarded, with the base in a local variable.
  * slots: like guarded, and a table has the addresses of every second part; the others are free.
  * inside: the parts are in the middle of a larger reservation, whose base is in a variable.
  * stacks: stacks of suspended coroutines; all handles except the last are lost. A handle has the base of the mapping with the guard.
- * buffers: mappings with guards, which were created one by one; every second handle is lost. */
+ * buffers: mappings with guards, which were created one by one; every second handle is lost.
+ * last_buffer: like buffers; all handles are lost, and a local variable has the address of the last buffer. */
 #define _GNU_SOURCE
 #include <stdint.h>
 #include <stdio.h>
@@ -70,7 +72,7 @@ static void start_coroutine(void) {
 
 /* Make parts of a reservation accessible. Its last page never is, so that the parts do not join memory of libc. Returns its base. */
 static char *use_parts(const char *kind) {
-    int is_released = is(kind, "released") || is(kind, "dropped"), is_guarded = is(kind, "guarded") || is(kind, "slots");
+    int is_released = is(kind, "released") || is(kind, "dropped"), is_guarded = is(kind, "guarded") || is(kind, "guarded_local") || is(kind, "slots");
     size_t below = is(kind, "inside") ? 4 << 20 : 0, step = is_guarded ? PART + PAGE : 2 * PART;
     char *made = reserve(below + COUNT * step + below + PAGE), *first = made + below;
     if (is_released) allow(first, COUNT * step);
@@ -86,12 +88,15 @@ static char *use_parts(const char *kind) {
     return made;
 }
 
-static void use_buffers(void) {
+/* Every `step`th handle is kept. Returns the last buffer. */
+static char *use_buffers(int step) {
+    char *made = NULL;
     for (int at = 0; at < COUNT; at++) {
-        char *made = reserve(PAGE + PART) + PAGE;
+        made = reserve(PAGE + PART) + PAGE;
         allow(made, PART);
-        table[at] = at % 2 ? NULL : made;
+        table[at] = at % step ? NULL : made;
     }
+    return made;
 }
 
 static __attribute__((noinline)) void clear_stack(void) {
@@ -108,9 +113,13 @@ int main(int count, char **words) {
         memset(&back, 0, sizeof back);
         lost = COUNT - 1;
     } else if (is(words[1], "buffers")) {
-        use_buffers();
+        use_buffers(2);
         lost = COUNT / 2;
-    } else if (is(words[1], "local")) {
+    } else if (is(words[1], "last_buffer")) {
+        local = use_buffers(1 << 20);
+        table[0] = NULL;
+        lost = COUNT - 1;
+    } else if (is(words[1], "local") || is(words[1], "guarded_local")) {
         local = use_parts(words[1]);
     } else if (is(words[1], "block")) {
         arena = malloc(sizeof *arena);

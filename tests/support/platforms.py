@@ -65,6 +65,7 @@ ROWS = {
             "tags in pointers",
         ),
         "origins of pointers in crashes",
+        "pointers passed to free() in crashes",
         "dead registers",
         "dead words of frames",
     ),

@@ -1,51 +1,19 @@
 """Find the pointer or index that made an instruction of AArch64 fault, and where it came from.
 
-The instructions that certainly ran directly before it are followed backwards, as on x86-64
-(straight_code.py, value_origin.py). Nothing is certain in a function with an indirect jump that may
-be a switch. Only copies, additions of constants, loads of 64 bits, and arguments of direct calls
-are followed.
-
 Source of the semantics: Arm Architecture Reference Manual for A-profile (DDI 0487), C6.2."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Optional
 
-from findleaks.allocators.memory import Memory
+from findleaks.audit.crash.aarch64_code import INSTRUCTION, MASK, MEMORY, SP, StraightAArch64
 from findleaks.audit.crash.fault import may_be_distance
 from findleaks.audit.crash.overwritten_base import Siblings
 from findleaks.audit.crash.value_origin import Origin, Tracer
-from findleaks.disasm import aarch64
-from findleaks.disasm.aarch64_effects import effect
-from findleaks.disasm.functions import resolve_stub
-from findleaks.disasm.machine import Effect
-from findleaks.errors import UnreadableMemory
-from findleaks.target.base import Range
 from findleaks.target.ranges import region_at
 from findleaks.value_classes import NamedTuple
 
-_LARGEST = 32 << 10  # bytes of a function that are decoded
-_MOST_PARTS = 8  # maximum number of moved parts of a function that are decoded
-_REGISTER, _IMMEDIATE, _MEMORY = 1, 2, 3  # capstone's ARM64_OP_…
-_SP = 31
-_ARGUMENTS = 8  # x0 to x7
-_AFTER_CALL = (1 << 19) - 1 | 1 << 30  # registers that a called function may change
-_DEEPEST = 12  # maximum number of instructions from which one value is computed
 _REACH = 64  # bytes: an access that faults is less than this beyond the operand's address
-_MASK = (1 << 64) - 1
-_LOADS = ("ldr", "ldur", "ldp")
-# Starts of the names of instructions that write memory
-_WRITES = re.compile(r"st|swp|cas|cpy|set|dc$|ld(add|clr|eor|set|[su]max|[su]min)")
-_CALLEE_SAVED = (*range(19, 30), _SP)
-_FIRST = ("bti", "paciasp", "pacibsp")  # instructions at the start of functions
-_NULLS = 1 << 12  # smaller values are null pointers, and offsets from them
-_OUTERMOST = 3  # maximum number of frames through which an argument is followed
-# Instructions before an indirect jump that are searched for the one that sets its register
-_NEAR = 8
-_SIZE = 4  # bytes of an instruction
-_ENDS = ("jump", "return", "stop", "unknown", "system")
 
 
 class Access(NamedTuple):
@@ -61,27 +29,13 @@ class Access(NamedTuple):
     siblings: Optional[Siblings] = None
 
 
-class _Source(NamedTuple):
-    """How an instruction sets a register: to `constant`, plus a register (`copied`, -1: none). If
-    `loads` is set, this sum is the address from which it is loaded. `is_after`: the register
-    `copied` is that after the instruction, which added a number to it: ldr x2, [x1], #8.
-    `scaled`: a register (-1: none) that is shifted by `shift` bits and added to the address."""
-
-    constant: int
-    copied: int
-    loads: bool
-    is_after: bool = False
-    scaled: int = -1
-    shift: int = 0
-
-
 def find_access(tracer: Tracer, address: int) -> Optional[Access]:
     """Return the pointer or index with which the innermost frame of a thread accessed, or called,
     `address`; None if it is unknown. Raises CapstoneMissing."""
     pc = tracer.frames[0].pc
     if pc == address:
         return _find_call(tracer, address)
-    code = _Code(tracer, 0, pc)
+    code = StraightAArch64(tracer, 0, pc)
     insn = code.last()
     return _find_operand(tracer, code, insn, address) if insn is not None else None
 
@@ -89,307 +43,45 @@ def find_access(tracer: Tracer, address: int) -> Optional[Access]:
 def name_instruction(tracer: Tracer) -> str:
     """Return the name of the instruction at which a thread was interrupted; "" if it is unknown.
     Raises CapstoneMissing."""
-    insn = _Code(tracer, 0, tracer.frames[0].pc).last()
+    insn = StraightAArch64(tracer, 0, tracer.frames[0].pc).last()
     return str(insn.insn_name()) if insn is not None else ""
 
 
 def _find_call(tracer: Tracer, address: int) -> Optional[Access]:
     """Return the pointer that a frame called. The called address is not code."""
-    code = _Code(tracer, 1, tracer.frames[1].pc - _SIZE) if len(tracer.frames) > 1 else None
+    code = StraightAArch64(tracer, 1, tracer.frames[1].pc - INSTRUCTION) if len(tracer.frames) > 1 else None
     last = code.steps[-1][1] if code is not None and code.steps else None
     if code is None or last is None or last.flow != "call" or last.via < 0 or code.registers.get(last.via) != address:
         return None
-    return code.access("call", last.via, address)
+    return _describe(code, "call", last.via, address)
 
 
-def _find_operand(tracer: Tracer, code: _Code, insn: Any, address: int) -> Optional[Access]:
-    place = next((one for one in insn.operands if one.type == _MEMORY), None)
+def _find_operand(tracer: Tracer, code: StraightAArch64, insn: Any, address: int) -> Optional[Access]:
+    place = next((one for one in insn.operands if one.type == MEMORY), None)
     base = code.number(place.mem.base) if place is not None else -1
-    if place is None or base in (-1, _SP) or base not in code.registers:
+    if place is None or base in (-1, SP) or base not in code.registers:
         return None
     value, name = code.registers[base], insn.insn_name()
     is_mapped = region_at(tracer.target.regions(), value) is not None
     index = code.number(place.mem.index) if place.mem.index else -1
     if index < 0:
         starts = (value + place.mem.disp, value)  # the displacement may be added after the access
-        if is_mapped or not any(0 <= address - (start & _MASK) < _REACH for start in starts):
+        if is_mapped or not any(0 <= address - (start & MASK) < _REACH for start in starts):
             return None
-        return code.access("pointer", base, value)
+        return _describe(code, "pointer", base, value)
     if index not in code.registers:
         return None
     raw, shift = code.registers[index], place.shift.value if place.shift.type else 0
     signed = (raw & 0xFFFFFFFF) - ((raw & 1 << 31) << 1)
-    used = next((one for one in (raw, raw & 0xFFFFFFFF, signed) if 0 <= address - (value + (one << shift) & _MASK) < _REACH), None)
+    used = next((one for one in (raw, raw & 0xFFFFFFFF, signed) if 0 <= address - (value + (one << shift) & MASK) < _REACH), None)
     origin = code.origin(index, None) if used is not None else None
     # If the origin of the index is unknown, it may be the distance between two pointers.
-    if used is None or not is_mapped or origin is None or may_be_distance(tracer.target, value, (used << shift) & _MASK):
+    if used is None or not is_mapped or origin is None or may_be_distance(tracer.target, value, (used << shift) & MASK):
         return None
     return Access("index", name, index, used - (1 << 64) if used >> 63 > 0 else used, origin, value)
 
 
-class _Code:
-    """The instructions of a function that ran one after the other, up to the one at `place`.
-    `steps` has only this one if the others are unknown. `registers` has the values of the registers
-    there that are known."""
-
-    def __init__(self, tracer: Tracer, level: int, place: int, is_outer: bool = False) -> None:
-        """`is_outer`: whether code ran after the instruction at `place`, which is a call."""
-        self._tracer, self._target, self._unwinder, self._level = tracer, tracer.target, tracer.unwinder, level
-        self._memory = Memory(tracer.target)
-        self._decoder, self._registers = aarch64.decoder()
-        # No instruction ran after a call of an address that is not code.
-        known = tracer.frame_registers(level) if is_outer else tracer.frame_registers(0)
-        self.registers: Mapping[int, int] = {one: known[one] for one in _CALLEE_SAVED if one in known} if is_outer else known
-        self.steps: list[tuple[Any, Effect]] = []
-        self._is_entry = self._leaves = False
-        extent = self._unwinder.extent(place)
-        is_small = extent is not None and extent.end - extent.start <= _LARGEST
-        joins = self._find_joins(extent) if extent is not None and is_small and self._is_start(extent.start) else None
-        if extent is None or joins is None:
-            self.steps.extend(self._decode(Range(place, place + _SIZE)))
-            return
-        for insn, one in self._decode(Range(extent.start, place + _SIZE)):
-            if insn.address in joins or (self.steps and self.steps[-1][1].flow in _ENDS):
-                self.steps.clear()
-            self.steps.append((insn, one))
-        self._is_entry = bool(self.steps) and self.steps[0][0].address == extent.start and extent.start not in joins
-
-    def last(self) -> Optional[Any]:
-        """Return the instruction at the place; None if its bytes are not an instruction."""
-        return self.steps[-1][0] if self.steps and self.steps[-1][0].id else None
-
-    def _is_start(self, address: int) -> bool:
-        """Whether a function begins at `address`, where an entry of the call frame information
-        begins. The entry may also be that of a part of a function that the compiler moved."""
-        if not self._is_frameless(address):
-            return False
-        symbol, first = self._target.symbolize(address), next(self._decode(Range(address, address + _SIZE)), None)
-        is_named = symbol is not None and symbol.address == address and ".cold" not in symbol.name
-        is_marked = first is not None and bool(first[0].id) and first[0].insn_name() in _FIRST
-        return is_named or is_marked or address == self._find_called()
-
-    def _find_called(self) -> int:
-        """Return the function that the next outer frame called; 0 if it is unknown."""
-        frames = self._tracer.frames
-        if self._level + 1 >= len(frames):
-            return 0
-        place = frames[self._level + 1].pc - _SIZE
-        found = next(self._decode(Range(place, place + _SIZE)), None)
-        return resolve_stub(self._target, found[1].target) if found is not None and found[1].flow == "call" and found[1].target else 0
-
-    def number(self, register: int) -> int:
-        """Return the number of one of capstone's registers; -1 if it is not a general register."""
-        number, _ = self._registers.get(register, (-1, 0))
-        return number if 0 <= number <= _SP else -1
-
-    def access(self, kind: str, register: int, value: int) -> Access:
-        """Return the use of the pointer `value` in a register."""
-        origin = self.origin(register, value)
-        return Access(
-            kind, self.steps[-1][0].insn_name(), register, value, origin, siblings=None if origin else self._find_siblings(register)
-        )
-
-    def _find_siblings(self, register: int) -> Optional[Siblings]:
-        """Return how the value of a register was loaded; see overwritten_base.py."""
-        end = len(self.steps) - 1
-        last = self._last_write(end, register)
-        source = self._source(last, register) if last is not None and self.steps[last][1].flow == "next" else None
-        if last is None or source is None or not source.loads or source.scaled >= 0 or self._may_write(last + 1):
-            return None
-        base = source.copied
-        # ldp loads both words at once.
-        changes = [at for at in range(last, end) if _find_changes(self.steps[at][1]) & 1 << base]
-        other = self._source(changes[0], base) if len(changes) == 1 else None
-        value = self.registers.get(base)
-        if base in (register, _SP) or other is None or not other.loads or other.copied != base or value is None:
-            return None
-        if other.scaled >= 0 or other.is_after:
-            return None
-        return Siblings(source.constant, other.constant, value, self._level)
-
-    def origin(self, register: int, expected: Optional[int]) -> Optional[Origin]:
-        """Return where the value of a register at the place comes from. `expected`: this value;
-        None: do not compare it with the memory from which it was loaded."""
-        is_distinct = expected is not None and expected >= _NULLS
-        found = self._origin(len(self.steps) - 1, register, 0, _DEEPEST, is_distinct)
-        if found is None or found.sort != "memory" or expected is None:
-            return found
-        word = self._memory.word(found.address)
-        return found if word is not None and (word + found.offset - expected) & _MASK == 0 else None
-
-    def _origin(self, at: int, register: int, offset: int, depth: int, is_distinct: bool) -> Optional[Origin]:
-        last = self._last_write(at, register)
-        if last is None:
-            return self._argument(register, offset, is_distinct) if self._is_entry and register < _ARGUMENTS else None
-        one = self.steps[last][1]
-        if one.flow == "call":
-            return Origin("result", self._level, resolve_stub(self._target, one.target), 8, offset) if not register and one.target else None
-        source = self._source(last, register)
-        if source is None or not depth:
-            return None
-        if not source.loads and source.copied < 0:
-            return Origin("constant", self._level)
-        if not source.loads:
-            return self._origin(last, source.copied, offset + source.constant, depth - 1, is_distinct)
-        address = self._address(last, source, depth)
-        is_older = any(one.flow == "call" for _, one in self.steps[last + 1 : -1])
-        return None if address is None else Origin("memory", self._level, address, 8, offset, is_older=is_older)
-
-    def _argument(self, register: int, offset: int, is_distinct: bool) -> Origin:
-        """Return the origin of an argument of the function: its origin in the caller if the caller
-        is certain, otherwise the argument itself. `is_distinct`: whether an equal word elsewhere is
-        hardly equal by chance."""
-        entry, caller = self.steps[0][0].address, self._level + 1
-        here = Origin("argument", self._level, entry, 8, offset, register + 1)
-        if caller > _OUTERMOST or self._find_called() != entry:
-            return here
-        outer = _Code(self._tracer, caller, self._tracer.frames[caller].pc - _SIZE, True)
-        found = outer._origin(len(outer.steps) - 1, register, offset, _DEEPEST, is_distinct)
-        if found is None or (self._leaves and not (found.sort == "memory" and is_distinct)):
-            return here
-        return found._replace(is_older=found.is_older or any(one.flow == "call" for _, one in self.steps[:-1]))
-
-    def _address(self, at: int, source: _Source, depth: int) -> Optional[int]:
-        """Return the address from which instruction `at` loads, or the sum to which it sets a
-        register; None if it is unknown."""
-        base = self._value(at + source.is_after, source.copied, depth - 1) if source.copied >= 0 else 0
-        index = self._value(at, source.scaled, depth - 1) if source.scaled >= 0 else 0
-        return None if base is None or index is None else base + (index << source.shift) + source.constant & _MASK
-
-    def _value(self, at: int, register: int, depth: int) -> Optional[int]:
-        """Return the value of a register before instruction `at`."""
-        added = self._sum_added(at, register)
-        if added is not None and register in self.registers:
-            return self.registers[register] - added & _MASK
-        last = self._last_write(at, register)
-        copy = self._read_copy(0 if last is None else last + 1, at, register)
-        if copy is not None:
-            return copy
-        source = self._source(last, register) if last is not None else None
-        if last is None or source is None or not depth:
-            return None
-        address = self._address(last, source, depth)
-        if address is None or not source.loads:
-            return address
-        return None if self._may_write(last + 1) else self._memory.word(address)
-
-    def _read_copy(self, start: int, end: int, register: int) -> Optional[int]:
-        """Return the value of a register that an instruction in [start, end) copied to another
-        register whose value is known. These instructions do not change the first register."""
-        for index in range(start, end):
-            one = self.steps[index][1]
-            copy = one.kills.bit_length() - 1
-            if one.copied != register or one.loads or not one.kills or one.kills != 1 << copy or copy not in self.registers:
-                continue
-            added = self._sum_added(index + 1, copy)
-            if added is not None:
-                return self.registers[copy] - added - (one.constant or 0) & _MASK
-        return None
-
-    def _may_write(self, at: int) -> bool:
-        """Whether instructions from `at` on, without the last one, may change memory."""
-        return any(one.flow == "call" or not insn.id or _WRITES.match(insn.insn_name()) for insn, one in self.steps[at:-1])
-
-    def _sum_added(self, at: int, register: int) -> Optional[int]:
-        """Return what the instructions from `at` on, without the last one, add to a register; None
-        if they change it in another way."""
-        added = 0
-        for insn, one in self.steps[at:-1]:
-            if register == _SP and self._moves_stack(insn):
-                return None
-            if not _find_changes(one) & 1 << register:
-                continue
-            if one.kills != 1 << register or one.copied != register or one.loads or one.constant is None:
-                return None
-            added += one.constant
-        return added
-
-    def _moves_stack(self, insn: Any) -> bool:
-        """Whether an instruction changes the stack pointer, which is not in Effect.changed."""
-        if not insn.id or not insn.operands:
-            return False
-        if insn.writeback:
-            return any(one.type == _MEMORY and self.number(one.mem.base) == _SP for one in insn.operands)
-        first = insn.operands[0]
-        return first.type == _REGISTER and self.number(first.reg) == _SP and insn.insn_name() not in ("cmp", "cmn")
-
-    def _last_write(self, at: int, register: int) -> Optional[int]:
-        return next((index for index in range(at - 1, -1, -1) if _find_changes(self.steps[index][1]) & 1 << register), None)
-
-    def _source(self, at: int, register: int) -> Optional[_Source]:
-        insn, one = self.steps[at]
-        if insn.insn_name() in _LOADS:
-            return self._read_load(insn, register)
-        if one.kills != 1 << register or (one.constant is None and one.copied < 0):
-            return None
-        return _Source(one.constant or 0, one.copied, one.loads)
-
-    def _read_load(self, insn: Any, register: int) -> Optional[_Source]:
-        operands = [one for one in insn.operands if one.type == _REGISTER]
-        place = next((one.mem for one in insn.operands if one.type == _MEMORY), None)
-        base = self.number(place.base) if place is not None else -1
-        numbers = [at for at, one in enumerate(operands) if self._registers.get(one.reg) == (register, 8)]
-        if place is None or base < 0 or not numbers:
-            return None
-        if place.index:
-            index, width = self._registers.get(place.index, (-1, 0))
-            shift = insn.operands[-1].shift
-            return _Source(0, base, True, False, index, shift.value if shift.type else 0) if width == 8 and 0 <= index < _SP else None
-        if not insn.writeback:
-            return _Source(place.disp + 8 * numbers[0], base, True)
-        # The number is added before the access if it is in the brackets: [x1, #8]!
-        added = 0 if "]!" in insn.op_str else int(insn.op_str.rpartition("#")[2], 0)
-        return _Source(8 * numbers[0] - added, base, True, True) if base != register else None
-
-    def _find_joins(self, function: Range) -> Optional[set[int]]:
-        """Return the addresses in a function to which jumps and exceptions lead; None if some are
-        unknown."""
-        found, seen, parts = set[int](), {function.start}, [function]
-        while parts:
-            part = parts.pop()
-            pads = self._unwinder.landing_pads(part.start)
-            code = list(self._decode(part))
-            if pads is None or not code or code[-1][0].address + _SIZE < part.end or len(seen) > _MOST_PARTS:
-                return None
-            found |= pads
-            for at, (insn, one) in enumerate(code):
-                is_signed = bool(insn.id) and insn.insn_name().startswith("bra")  # braa, brab
-                if is_signed or (one.flow == "jump" and one.via >= 0):
-                    if is_signed or not self._is_tail_call(code[max(at - _NEAR, 0) : at], insn.address, one.via):
-                        return None
-                    self._leaves = True
-                if one.flow not in ("jump", "branch") or not one.target:
-                    continue
-                found.add(one.target)
-                self._leaves |= not function.start <= one.target < function.end
-                other = self._unwinder.extent(one.target)
-                if other is not None and other.start not in seen and other.end - other.start <= _LARGEST:
-                    seen.add(other.start)
-                    parts.append(other)
-        return found
-
-    def _is_tail_call(self, before: Sequence[tuple[Any, Effect]], address: int, register: int) -> bool:
-        """Whether an indirect jump is not one of a switch: the instruction before it removes the
-        frame, and the address was not computed, as it is for a switch. `before`: the instructions
-        before the jump. `register`: the register with the address."""
-        if not before or not self._is_frameless(address) or self._is_frameless(before[-1][0].address):
-            return False
-        last = next((one for one in reversed(before) if _find_changes(one[1]) & 1 << register), None)
-        return last is None or (bool(last[0].id) and last[0].insn_name() in (*_LOADS, "mov"))
-
-    def _is_frameless(self, address: int) -> bool:
-        row = self._unwinder.row(address)
-        return row is None or bool(row.expression) or (row.register == _SP and not row.offset)
-
-    def _decode(self, extent: Range) -> Iterator[tuple[Any, Effect]]:
-        try:
-            code = self._target.read_code(extent.start, extent.end - extent.start)
-        except UnreadableMemory:
-            return
-        for insn in self._decoder.disasm(code, extent.start):
-            yield insn, effect(insn) if insn.id else Effect(insn.address, _SIZE, 0, 0, "unknown")
-
-
-def _find_changes(one: Effect) -> int:
-    """Return the mask of the registers that an instruction may change."""
-    return _AFTER_CALL if one.flow == "call" else _MASK if one.flow in ("unknown", "system") else one.changed
+def _describe(code: StraightAArch64, kind: str, register: int, value: int) -> Access:
+    """Return the use of the pointer `value` in a register."""
+    origin = code.origin(register, value)
+    return Access(kind, code.steps[-1][0].insn_name(), register, value, origin, siblings=None if origin else code.find_siblings(register))

@@ -17,7 +17,7 @@ from findleaks.audit.crash.value_origin import Origin, Tracer
 from findleaks.block_types.naming import STRING_NAMES
 from findleaks.disasm.capstone_loader import CapstoneMissing
 from findleaks.disasm.registers import ARGUMENTS, GENERAL, RDI
-from findleaks.target.arch import X86_64
+from findleaks.target.arch import AARCH64, X86_64
 from findleaks.unwind.frames import Unwinder
 from findleaks.unwind.stacks import NamedFrame, without_parameters
 from findleaks.value_classes import NamedTuple
@@ -46,13 +46,15 @@ class ReleasedPointer(NamedTuple):
 def find_released_pointer(tracer: Tracer, unwinder: Unwinder, names: Sequence[NamedFrame]) -> Optional[ReleasedPointer]:
     """Return the pointer; None if the thread is not in free() or realloc(), or if the pointer is
     not certain. `names`: the names of the tracer's frames."""
-    if tracer.target.arch.name != X86_64.name:
+    if tracer.target.arch.name not in (X86_64.name, AARCH64.name):
         return None
     calls = [at for at, one in enumerate(names[:_INNERMOST]) if one.function in _FUNCTIONS]
     # free() of a library that adds headers to blocks is a caller of the allocator's free().
     calls = [at for at in calls if names[at].module == names[calls[0]].module]
     caller = calls[-1] + 1 if calls else _find_outside(tracer, unwinder, names)
     try:
+        if tracer.target.arch.name == AARCH64.name:
+            return _find_on_aarch64(tracer, unwinder, names, caller, bool(calls))
         function, entry = "", 0
         extent = unwinder.extent(tracer.frames[caller - 1].call) if calls else None
         if extent is not None:
@@ -63,11 +65,11 @@ def find_released_pointer(tracer: Tracer, unwinder: Unwinder, names: Sequence[Na
                 value = tracer.value(caller, RDI)
                 origin = tracer.origin(caller, RDI, value) if value is not None else None
                 return ReleasedPointer(_FUNCTIONS[function], value, caller, origin) if value is not None else None
-            function, entry = "free", _find_entry(tracer, names)
+            function, entry = "free", _find_entry(tracer, names, "free")
         if not entry or caller >= len(tracer.frames):
             return None
         passed = _follow_call(tracer, caller, entry, bool(calls))
-        by = _library_function(tracer, caller, names[caller], passed.through if passed is not None else ())
+        by = _library_function(tracer, names[caller], (tracer.called_function(caller), *(passed.through if passed is not None else ())))
         if passed is not None:
             return ReleasedPointer(_FUNCTIONS[function], passed.value, caller, _origin(tracer, caller, passed), by)
         value = _find_kept(tracer, caller, entry, bool(calls))
@@ -77,6 +79,29 @@ def find_released_pointer(tracer: Tracer, unwinder: Unwinder, names: Sequence[Na
         return ReleasedPointer(_FUNCTIONS[function], value, caller, origin, by) if value is not None else None
     except CapstoneMissing:
         return None
+
+
+def _find_on_aarch64(
+    tracer: Tracer, unwinder: Unwinder, names: Sequence[NamedFrame], caller: int, is_proven: bool
+) -> Optional[ReleasedPointer]:
+    """Do the same as find_released_pointer on AArch64. `caller`: the frame that may have called
+    the function. `is_proven`: whether the next inner frame is this function."""
+    # Imported late: seldom needed
+    from findleaks.audit.crash.aarch64_release import find_passed_pointer
+
+    if not 0 < caller < min(len(tracer.frames), len(names)):
+        return None
+    extent = unwinder.extent(tracer.frames[caller - 1].call) if is_proven else None
+    if extent is not None:
+        entries = {extent.start: names[caller - 1].function}
+    else:
+        entries = {_find_entry(tracer, names, name): name for name in ("free", "realloc")}
+    for entry, function in entries.items():
+        passed = find_passed_pointer(tracer, caller, entry, extent is not None) if entry else None
+        if passed is not None:
+            by = _library_function(tracer, names[caller], passed.through)
+            return ReleasedPointer(_FUNCTIONS[function], passed.value, caller, passed.origin, by)
+    return None
 
 
 def _find_outside(tracer: Tracer, unwinder: Unwinder, names: Sequence[NamedFrame]) -> int:
@@ -90,9 +115,9 @@ def _find_outside(tracer: Tracer, unwinder: Unwinder, names: Sequence[NamedFrame
     return outside or next((at for at, found in zip(levels, is_described) if found), 0)
 
 
-def _find_entry(tracer: Tracer, names: Sequence[NamedFrame]) -> int:
-    """Return the address of free() in the innermost module; 0 if it is unknown."""
-    symbol = tracer.target.symbol("free", names[0].module) if names and names[0].module else None
+def _find_entry(tracer: Tracer, names: Sequence[NamedFrame], function: str) -> int:
+    """Return the address of a function in the innermost module; 0 if it is unknown."""
+    symbol = tracer.target.symbol(function, names[0].module) if names and names[0].module else None
     return symbol.address if symbol is not None else 0
 
 
@@ -118,12 +143,12 @@ def _origin(tracer: Tracer, caller: int, passed: Passed) -> Optional[Origin]:
     return origin._replace(offset=origin.offset + passed.offset) if origin is not None else None
 
 
-def _library_function(tracer: Tracer, caller: int, frame: NamedFrame, through: Sequence[int]) -> str:
+def _library_function(tracer: Tracer, frame: NamedFrame, through: Sequence[int]) -> str:
     """Return the name of the function of the C++ library that a frame calls, or that the frame
-    executes; "" if there is none. `through`: the functions to which the called one jumped, which
-    have no frame."""
+    executes; "" if there is none. `through`: the called function and those to which it jumped,
+    which have no frame."""
     names = []
-    for called in (tracer.called_function(caller), *through):
+    for called in through:
         symbol = tracer.target.symbolize(called) if called else None
         names += [without_parameters(symbol.name)] if symbol is not None and symbol.address == called else []
     found = next((name for name in (*names, frame.short_name()) if name.startswith(_LIBRARY)), "")
