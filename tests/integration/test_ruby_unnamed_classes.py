@@ -84,5 +84,5 @@ def test_verdict_names_the_constant(tmp_path: Path) -> None:
     source.write_text(ONE)
     with cores.Running([*ruby.words, str(source)], tmp_path, dict(ruby.environment)) as program:
         found = json.loads(debuggers.findleaks("verdict", "--json", "--pid", str(program.pid)))["findings"]
-    assert found[0]["text"].startswith("In use, not leaked: captured variables of methods render of classes in Template::CACHE (Ruby) alone")
+    assert "captured variables of methods render of classes in Template::CACHE (Ruby) alone retains" in found[0]["text"]
     assert found[0]["bytes"] >= 20_000 * 3000
