@@ -27,6 +27,7 @@ from findleaks.runtimes.node.mapped_buffers import MAPPED, find_mapped_buffers
 from findleaks.runtimes.node.memory import parts
 from findleaks.runtimes.node.objects import Objects, find_object_of_handle, objects
 from findleaks.runtimes.node.spaces import Spaces
+from findleaks.runtimes.node.spare_findings import add_spare_capacity
 from findleaks.runtimes.node.verdict_findings import FINALIZE, find_large_heap, suggest_closing, suggest_deleting
 from findleaks.runtimes.node.wrapped_objects import WrappedObjects, read_wrapped_objects
 from findleaks.runtimes.v8 import globals as globals_
@@ -219,6 +220,7 @@ class Node(DumpableRuntime):
         javascript, graph, spaces = self._javascript, self._javascript.graph, self._spaces
         divided = list_isolate_heaps(graph, self._isolates, spaces) if graph is not None and spaces is not None else ()
         found = list(find_large_heap(self._javascript_types, javascript.unread, graph, divided))
+        found = add_spare_capacity(found, graph, self._javascript_types) if graph is not None else found
         mapped = next((part.ranges for part in self._parts if part.name == MAPPED), ())
         return [*found, *find_mapped_buffers(graph, mapped)] if mapped else found
 
