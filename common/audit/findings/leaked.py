@@ -227,7 +227,8 @@ def _find_living_owner(session: Session, leak: Leak) -> Optional[LivingOwner]:
     are none. The objects that owned the leaked blocks are gone."""
     if leak.smallest != leak.largest or not session.runtimes:
         return None
-    from findleaks.audit.managed_holder import find_attaching_owner, find_living_owner  # few processes need it
+    # Few processes need this module.
+    from findleaks.audit.managed_holder import find_attaching_owner, find_living_owner
 
     return find_attaching_owner(session, leak.smallest, leak.examples) or find_living_owner(session, leak.smallest)
 

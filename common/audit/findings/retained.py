@@ -49,8 +49,8 @@ fraction of the memory in use."""
 
 TYPES = 3  # maximum number of types of objects that a finding names
 NAMED, LISTED = 6, 30
-"""Maximum number of variables that a finding names; number of roots that include all of them, because each variable retains at least the
-fraction SHOWN."""
+"""Maximum number of variables that a finding names; number of roots that include all of them,
+because each variable retains at least the fraction SHOWN."""
 
 CONCENTRATED, MUCH = 0.5, 256 << 20
 """Managed objects are reported if they have at least MUCH bytes, or if one of these is true: one
@@ -175,7 +175,7 @@ def _describe_retainers(
         # If one variable retains most of the objects, it explains them. Otherwise all holders are
         # named.
         first, held = named[0]
-        every = "roots" if len(named) <= NAMED else f"roots --limit {LISTED}"  # by default, `roots` lists 10
+        every = "roots" if len(named) <= NAMED else f"roots --limit {LISTED}"
         command = f"roots {shell_quoted(first.word)} --depth 4" if held.bytes >= CONCENTRATED * one.bytes else every
         variables = [{"name": _name_holder(owner), "bytes": held.bytes, "blocks": held.blocks} for owner, held in named]
         from findleaks.audit.top_retainer import find_variable_field

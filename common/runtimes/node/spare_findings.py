@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from findleaks.runtimes.v8.object_graph import V8Graph
 
 LEAST, SHARE = 4 << 20, 0.1
-"""Unused capacity is reported from this number of bytes on, and from this fraction of V8's live objects on."""
+"""Unused capacity is reported if it has at least this number of bytes, and this fraction of the
+bytes of V8's live objects."""
 _ARRAYS = "(array)"  # V8's type of elements, and of the tables of Maps and Sets
 _REMEDIES = {
     "arrays": "create arrays with their final elements ([a, b], Array.from, slice()): the first push() reserves room for 17 elements",

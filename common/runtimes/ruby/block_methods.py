@@ -73,8 +73,8 @@ class BlockVariables:
     ) -> Iterator[tuple[str, int, int, bool]]:
         """Yield the name of each variable, the address of the reference, the value, and whether at
         least `least` methods have the same description. If MANY methods have, their variables have
-        one name. `is_wanted` returns whether a class's methods are wanted. `places`: where singleton
-        classes and classes without a name are, such as "classes in Template::CACHE"."""
+        one name. `is_wanted` returns whether a class's methods are wanted. `places`: where
+        singleton classes and classes without a name are, such as "classes in Template::CACHE"."""
         methods = (one for one in self._methods if is_wanted(one.owner))
         found = [(one.proc, *self._describe(one, places.get(one.owner, ""))) for one in methods]
         counts = Counter(group for _, _, group in found)

@@ -28,7 +28,7 @@ LEAST = 64  # classes that a collection must contain, or whose objects it must c
 # Collections that are examined, the longest ones; elements of each that are examined first, at
 # equal distances; elements that are examined if one of these is of a class without a name.
 _COLLECTIONS, _SAMPLE, _MOST = 64, 1 << 10, 1 << 20
-_WORDS = 5  # words that are read of each element: with members of an Array, Struct or object in its slot
+_WORDS = 5  # words that are read of each element, with members in the slot of an Array or Struct
 _INCLUDED = 4  # modules that are examined of each extended object
 _OF_MANY = ("elements", "entries")  # units of the lengths of collections
 

@@ -144,7 +144,7 @@ class Finder:
         methods = find_block_methods(memory, engine, self._tables, starts.methods)
         self._blocks = BlockVariables(methods, self._symbols, values, self._closures)
         self._unnamed = UnnamedClasses(memory, engine, values, self._members)
-        # Singleton classes of objects; `_of_classes` adds classes without a name.
+        # Singleton classes of objects. `_of_classes` adds classes without a name.
         self._is_unnamed = {memory.word(value + 8) or 0 for value in starts.singular}
         # Their constants and variables: class, description, address, value.
         self._of_unnamed: list[tuple[int, str, int, int]] = []
@@ -162,8 +162,8 @@ class Finder:
         variables and thread variables, variables that the blocks of methods captured, finalizers,
         blocks of at_exit and trap, local variables of the main program, words on stacks of values,
         variables of classes without a name, variables that methods of such classes and singleton
-        methods of objects captured, variables of objects that are not T_OBJECT. Words in frames of methods that are written in
-        Ruby precede those of methods in C, such as the receiver of `sleep`."""
+        methods of objects captured, variables of objects that are not T_OBJECT. Words in frames of
+        methods in Ruby precede those of methods in C, such as the receiver of `sleep`."""
         if self._symbols.ids is None:
             return Found([], [], self._members.number_of)
         main = (one.value for one in self._members.of_class(self._exported.an_object) if self._symbols.name(one.serial) == _TOP)
@@ -257,8 +257,6 @@ class Finder:
             return name, hash_length(self._memory, inner.value, self._values.long) if inner is not None else None, "elements"
         return name, None, ""
 
-    # -- locations of variables
-
     def _globals(self) -> Iterator[tuple[str, int, int]]:
         for _, entry, _ in self._table():
             head = self._memory.words(entry, 2) or (0, 0)
@@ -312,8 +310,8 @@ class Finder:
                 yield from self._name_all(prefix, noun, klass, members, common)
 
     def _find_common(self, found: Iterable[Sequence[Member]], least: int) -> frozenset[int]:
-        """Return the serial numbers of names under which `least` or more classes refer to an object,
-        such as the constant DATA of classes that the program generates."""
+        """Return the serial numbers of names under which `least` or more classes refer to an
+        object."""
         counts = Counter(one.serial for members in found for one in members if is_object(one.value))
         return frozenset(serial for serial, number in counts.items() if number >= least)
 
