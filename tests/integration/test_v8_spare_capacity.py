@@ -58,6 +58,8 @@ def find_unused(kind: str, count: int, version: str, folder: Path) -> tuple[Opti
 @pytest.mark.parametrize("kind", mark_matrix_except(KINDS.keys(), "pushed", "deleted"))
 def test_unused_capacity(kind: str, version: str, tmp_path: Path) -> None:
     count, noun, each = KINDS[kind]
+    if version == "12.22.12" and noun == "Maps and Sets":
+        noun = ""  # its tables are not measured
     found, cause = find_unused(kind, count, version, tmp_path)
     if not noun:
         assert found is None and "unused capacity" not in cause
