@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.bulk import MOST_RANGES, find_pointers_into
+from findleaks.allocators.memory import Memory
 from findleaks.arg_types import SizeRange
 from findleaks.audit.block_rows import BlockFilters, BlockRows
 from findleaks.audit.managed_graph import FoundObject, find_object
@@ -26,6 +27,9 @@ _SEARCHED, _FEW = 1 << 16, 1 << 10  # blocks that are searched; blocks between c
 _REACHED = 64  # blocks of a size that a search must reach
 _OWNERS = 4  # last objects of a path that are examined
 _MOST_BLOCKS = 1 << 16  # of one size
+# Attached blocks whose words are compared with those of leaked blocks: most, and fewest that are
+# alike; words of each
+_MOST_ATTACHED, _LEAST_ATTACHED, _COMPARED = 256, 8, 16
 
 
 class ManagedPath(NamedTuple):
@@ -40,7 +44,8 @@ class ManagedPath(NamedTuple):
 class LivingOwner(NamedTuple):
     """A type of managed objects, and one of them: its address, and the path to it, as text ("" if
     it is garbage). `blocks`: the number of reachable blocks of the size that was searched for.
-    Objects of the type refer to `owned` of the `sampled` ones. `remedies`: see Runtime.remedies."""
+    Objects of the type refer to `owned` of the `sampled` ones. `remedies`: see Runtime.remedies.
+    `call`: the function that attached the blocks to the objects, or ""."""
 
     type: str
     blocks: int
@@ -49,6 +54,7 @@ class LivingOwner(NamedTuple):
     address: int
     path: str
     remedies: Sequence[str]
+    call: str = ""
 
 
 def find_managed_path(session: Session, size: int, count: int) -> Optional[ManagedPath]:
@@ -179,6 +185,38 @@ def find_living_owner(session: Session, size: int) -> Optional[LivingOwner]:
     one, runtime = found.object, _runtime_of(session, found)
     remedies = runtime.remedies(one.type) if runtime is not None else ()
     return LivingOwner(one.type, count, len(owners) + others, len(owners), one.address, _describe_path(found), remedies)
+
+
+def find_attaching_owner(session: Session, size: int, examples: Sequence[int]) -> Optional[LivingOwner]:
+    """Return the type of managed objects to most of which native code attached blocks that are like
+    the leaked ones: they have this usable size, and pointers to the same kinds of memory at the
+    same offsets. `examples`: addresses of leaked blocks. Returns None if there is no such type."""
+    blocks = session.directory.blocks
+    leaked = {_pointers(session, address, size) for address in examples[:_SAMPLED]}
+    for attached in filter(None, (runtime.attached_blocks() for runtime in session.runtimes)):
+        same = [index for index in attached.objects if blocks.size(index) == size]
+        sample = same[:: max(-(-len(same) // _MOST_ATTACHED), 1)]
+        alike = [index for index in sample if _pointers(session, blocks.address(index), size) in leaked]
+        objects = [(index, find_object(session, attached.objects[index])) for index in interruptible(session.target, alike)]
+        types = Counter(one.object.type for _, one in objects if one is not None)
+        name, count = types.most_common(1)[0] if types else ("", 0)
+        if count < _LEAST_ATTACHED or 2 * count < len(sample):
+            continue
+        of_type = [one for _, one in objects if one is not None and one.object.type == name]
+        one = of_type[len(of_type) // 2]
+        return LivingOwner(name, len(same), len(sample), count, one.object.address, _describe_path(one), (attached.remedy,), attached.call)
+    return None
+
+
+def _pointers(session: Session, address: int, size: int) -> tuple[int, ...]:
+    """Return for each word of a block what it points to: the size of a block that begins there, -1
+    for the program's files, and 0 for anything else."""
+    word, blocks, modules = session.target.arch.word, session.directory.blocks, session.target.modules()
+    words = Memory(session.target).words(address, min(size // word, _COMPARED)) or ()
+    found = ((blocks.lookup(one), one) for one in words)
+    return tuple(
+        block[2] if block is not None and block[1] == one else -1 if region_at(modules, one) is not None else 0 for block, one in found
+    )
 
 
 def _find_owner(session: Session, index: int) -> Optional[FoundObject]:

@@ -16,6 +16,7 @@ from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.dominators import NO_ROOT
 from findleaks.engine.terms import Exclusion, Heuristic
 from findleaks.runtimes.allocation_site import Site as Site
+from findleaks.runtimes.attached_blocks import AttachedBlocks
 from findleaks.runtimes.count_verdict import MiscountedType as MiscountedType
 from findleaks.runtimes.count_verdict import ReferenceCounts as ReferenceCounts
 from findleaks.runtimes.dependent import Dependent as Dependent
@@ -187,13 +188,11 @@ class Runtime:
         return []
 
     def stack_memory(self) -> Sequence[Range]:
-        """Return sorted, disjoint parts of the heap that mix stacks with other data (Go). Memory
-        below a stack pointer is not necessarily dead there."""
+        """Return sorted, disjoint parts of the heap that mix stacks with other data (Go)."""
         return []
 
     def note(self) -> str:
-        """Return a sentence for `find`, `verdict` and `map` about the memory of the runtime that
-        was or was not read, or ""."""
+        """Return a sentence about memory of the runtime that was or was not read, or ""."""
         return ""
 
     def list_reserved(self) -> Sequence[Range]:
@@ -227,6 +226,10 @@ class Runtime:
     def reference_chain(self, type_name: str) -> str:
         """Return types and fields on a path from a root to `native_example` ("A.x → B"), or ""."""
         return ""
+
+    def attached_blocks(self) -> Optional[AttachedBlocks]:
+        """Return the blocks that native code attached to live objects; None if unknown."""
+        return None
 
     def native_example(self, type_name: str) -> Optional[int]:
         """Return the address of a live object of this type that retains native memory, or None."""
@@ -296,13 +299,11 @@ class Runtime:
         return []
 
     def object_graph(self, address: Optional[int] = None) -> Optional[ObjectGraph]:
-        """Return the graph of the objects in the runtime's heap; None if it has none, or if
-        `address` is not in this heap."""
+        """Return the graph of the objects in its heap; None if `address` is not in this heap."""
         return None
 
     def named_roots(self) -> Sequence[ObjectRoot]:
-        """Return roots that have a name in the program's source, such as static variables, and what
-        each retains, the largest first."""
+        """Return roots with a name in the source, such as static variables; the largest first."""
         return ()
 
     def object_nodes(self) -> Optional[Objects]:
@@ -330,8 +331,8 @@ class Runtime:
         return []
 
     def interior_offsets(self) -> Sequence[tuple[int, int]]:
-        """Return pairs (usable size, offset): pointers to the offset of a block of this size count
-        as pointers to its start, because an object begins there."""
+        """Return pairs (usable size, offset): in blocks of this size, an object begins there. Its
+        pointers count as pointers to the start."""
         return ()
 
     def heuristics(self) -> tuple[Heuristic, Sequence[int]]:
@@ -397,8 +398,8 @@ class Runtime:
         return ""
 
     def fatal_message(self, thread: Thread, frames: Sequence[tuple[int, str, str]]) -> str:
-        """Return the text with which the runtime ended the process in this thread, or "".
-        `frames`: stack pointer, function and module of each, innermost first."""
+        """Return the text with which the runtime ended the process in this thread, or "". `frames`:
+        stack pointer, function and module of each, innermost first."""
         return ""
 
     def fatal_place(self, thread: Thread, message: str) -> FatalPlace:

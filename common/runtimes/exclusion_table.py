@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable
 from typing import Optional
 
-from findleaks.engine.terms import Exclusion
+from findleaks.engine.contract import Blocks
+from findleaks.engine.terms import EVERY_WORD, Exclusion
+from findleaks.runtimes.base import Exclusions
+from findleaks.target.base import Target
+from findleaks.target.interruptible import interruptible
 
 MOST_EXCLUSIONS = 255
+_LOOK = 4096  # blocks between two checks for the user's interrupt
+
+
+def exclude_whole_blocks(target: Target, blocks: Blocks, addresses: array[int]) -> Exclusions:
+    """Exclude all words of the blocks that contain these addresses (type code "Q"). Addresses
+    outside of blocks are ignored. Raises Interrupted."""
+    patterns = bytearray(len(blocks))
+    indices, _ = blocks.find_all(addresses)
+    for index in interruptible(target, indices, _LOOK):
+        if index < len(patterns):
+            patterns[index] = 1
+    return Exclusions(patterns, (Exclusion(0), Exclusion(EVERY_WORD)))
 
 
 class ExclusionTable:

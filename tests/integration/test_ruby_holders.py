@@ -107,7 +107,7 @@ def test_a_queue_in_a_local_variable_retains_its_elements(waiting: Waiting) -> N
 
 
 NAMED = {
-    r"variables @plan of classes": 2 * 1199,
+    r"variables @plan of classes in GENERATED": 2 * 1199,
     r"#<Class:0x\w+>\.@plan": 1501,
     r"local variable deferred, captured by block .*start_worker \(.*'s elements": 501,
     "fiber-local variables :unsent of suspended fibers": 401,

@@ -25,7 +25,7 @@ HOLDERS = {
     r"\$outputs": "StringIO",
     r"captured variables of methods of Router": "methods with blocks",
     r"\$handlers": "handlers that call singleton methods",
-    r"captured variables of singleton methods size": "singleton methods",
+    r"captured variables of singleton methods size of objects in \$single": "singleton methods",
     r"block of trap USR2": "trap",
     r"instance variables @note of objects of String": "String variables",
     r"local variable kept of the main program": "main",

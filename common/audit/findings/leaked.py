@@ -227,14 +227,20 @@ def _find_living_owner(session: Session, leak: Leak) -> Optional[LivingOwner]:
     are none. The objects that owned the leaked blocks are gone."""
     if leak.smallest != leak.largest or not session.runtimes:
         return None
-    from findleaks.audit.managed_holder import find_living_owner  # few processes need it
+    # Few processes need this module.
+    from findleaks.audit.managed_holder import find_attaching_owner, find_living_owner
 
-    return find_living_owner(session, leak.smallest)
+    return find_attaching_owner(session, leak.smallest, leak.examples) or find_living_owner(session, leak.smallest)
 
 
 def _describe_living_owner(owner: LivingOwner) -> str:
     sampled = number(owner.sampled) if owner.blocks == owner.sampled else f"{number(owner.sampled)} sampled ones"
     part = f"all {sampled}" if owner.owned == owner.sampled else f"{number(owner.owned)} of {sampled}"
+    if owner.call:
+        sentence = f"{blocks(owner.blocks)} of this size are attached to live objects by {owner.call}. "
+        sentence += f"{part[0].upper()}{part[1:]} have pointers like the leaked ones; their objects are of {shorten(owner.type)}."
+        sentence += f" One of these objects is reached by {shorten(owner.path, 400)}." if owner.path else ""
+        return f"{sentence} Inferred: such objects were collected, and nothing freed the blocks that were attached to them."
     sentence = f"{blocks(owner.blocks)} of this size are reachable, and objects of {shorten(owner.type)} refer to {part}."
     sentence += f" One of these objects is reached by {shorten(owner.path, 400)}." if owner.path else ""
     return f"{sentence} Inferred from the size: such objects may have owned the leaked blocks, too."

@@ -48,6 +48,9 @@ MOST = 0.5
 fraction of the memory in use."""
 
 TYPES = 3  # maximum number of types of objects that a finding names
+NAMED, LISTED = 6, 30
+"""Maximum number of variables that a finding names; number of roots that include all of them,
+because each variable retains at least the fraction SHOWN."""
 
 CONCENTRATED, MUCH = 0.5, 256 << 20
 """Managed objects are reported if they have at least MUCH bytes, or if one of these is true: one
@@ -172,7 +175,8 @@ def _describe_retainers(
         # If one variable retains most of the objects, it explains them. Otherwise all holders are
         # named.
         first, held = named[0]
-        command = f"roots {shell_quoted(first.word)} --depth 4" if held.bytes >= CONCENTRATED * one.bytes else "roots"
+        every = "roots" if len(named) <= NAMED else f"roots --limit {LISTED}"
+        command = f"roots {shell_quoted(first.word)} --depth 4" if held.bytes >= CONCENTRATED * one.bytes else every
         variables = [{"name": _name_holder(owner), "bytes": held.bytes, "blocks": held.blocks} for owner, held in named]
         from findleaks.audit.top_retainer import find_variable_field
 
@@ -208,7 +212,7 @@ def _name_holder(owner: Owner) -> str:
 def _describe_holders(named: Sequence[tuple[Owner, Totals]]) -> str:
     frames = sum(owner.is_managed_frame for owner, _ in named)
     what = "Frames" if frames == len(named) else "Variables and frames" if frames else "Variables"
-    return f" {what} that retain it: {some([f'{_name_holder(owner)} ({size(held.bytes)})' for owner, held in named], 6)}."
+    return f" {what} that retain it: {some([f'{_name_holder(owner)} ({size(held.bytes)})' for owner, held in named], NAMED)}."
 
 
 def _is_concentrated(one: RuntimeHoldings, named: Sequence[tuple[Owner, Totals]]) -> bool:

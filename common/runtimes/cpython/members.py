@@ -23,7 +23,8 @@ from findleaks.engine.terms import State
 from findleaks.formatting import format_count
 from findleaks.runtimes.cpython.borrowed import WEAK
 from findleaks.runtimes.cpython.engine import NO_OBJECT
-from findleaks.runtimes.cpython.types import INLINE_VALUES, MANAGED_DICT, SUBCLASSES, Types
+from findleaks.runtimes.cpython.structure_members import name_structure_member
+from findleaks.runtimes.cpython.types import EXCEPTION, INLINE_VALUES, MANAGED_DICT, SUBCLASSES, Types
 from findleaks.runtimes.cpython.variables import GENERAL, SPLIT, UNICODE, items, table
 from findleaks.target.base import Target
 
@@ -40,7 +41,8 @@ _LRU_CACHE, _PARTIAL = "functools._lru_cache_wrapper", "functools.partial"
 _CACHE, _CACHED = 72, 88
 """Offsets of the dictionary and of the function of an lru_cache."""
 _SUSPENDED = ("generator", "coroutine", "async_generator")
-_FRAME_CODE = 32  # offset of f_code before 3.11
+_FRAME_CODE, _FRAME = 32, 24  # offsets in a frame object: f_code before 3.11, f_frame since then
+_TRACEBACK_FRAME, _TRACEBACK_LINE = 24, 36  # offsets of tb_frame and tb_lineno
 _MOST_NAMES = 1 << 12
 _FIRST_FRAME = range(64, 120, 8)  # offsets at which a suspended object's frame may begin
 _TASK_WORDS = 32  # words of a task in which its coroutine is looked for
@@ -87,8 +89,14 @@ class ObjectNames:
             return f"function {self._function_name(address)}".rstrip()
         if plain in _SUSPENDED:
             return f"{name} {self._code_name(self._code_of(address))}".rstrip()
-        if plain == "frame" and not self.layout.has_frames:
-            return f"frame {self._code_name(self._memory.word(address + _FRAME_CODE) or 0)}".rstrip()
+        if plain == "frame":
+            code = self._frame_of_object(address) + self.layout.code if self.layout.has_frames else address + _FRAME_CODE
+            return f"frame {self._code_name(self._memory.word(code) or 0)}".rstrip()
+        if plain == "traceback":
+            frame = self.name_object(self._blocks.find(self._memory.word(address + _TRACEBACK_FRAME) or 0)).partition(" ")[2]
+            line = self._memory.int32(address + _TRACEBACK_LINE) or 0
+            # Since 3.11, the line is -1 until a program asks for it.
+            return f"traceback {frame}{f', line {line}' if 0 < line < 1 << 31 else ''}" if frame else ""
         if name.endswith("asyncio.Task"):
             return f"asyncio task {self._task_name(address)}".rstrip()
         if plain == "method":
@@ -218,8 +226,11 @@ class ObjectNames:
             return {_CACHE: "cache", _CACHED: "__wrapped__"}.get(offset, "")
         if self._known.is_type(number) and offset in _TYPE:
             return _TYPE[offset]
+        if plain == "frame":
+            return self._name_in_frame_object(start, address)
         first = self._known.basic_size(number) + 8
-        return self._attribute(number, offset - first) if flags & INLINE_VALUES and offset >= first else ""
+        name = self._attribute(number, offset - first) if flags & INLINE_VALUES and offset >= first else ""
+        return name or name_structure_member(self._known.name(number), bool(flags & EXCEPTION), offset, self.release)
 
     def _name_item(self, start: int, at: int, holder: int) -> str:
         """Return the name of item `at` of a tuple. `holder`: see name_member."""
@@ -339,6 +350,15 @@ class ObjectNames:
     def name_in_frame(self, frame: int, address: int) -> str:
         """Return "local variable x" for a word of a frame; "" for other words."""
         return self._name_variable(self._memory.word(frame + self.layout.code) or 0, address - frame - self.layout.variables)
+
+    def _frame_of_object(self, start: int) -> int:
+        """Return the address of the frame to which a frame object refers, since 3.11."""
+        return self._memory.word(start + _FRAME) or 0
+
+    def _name_in_frame_object(self, start: int, address: int) -> str:
+        """Return the name of a word of a frame object. If its function has ended, the frame is in
+        the object."""
+        return {16: "f_back", 32: "f_trace"}.get(address - start) or self.name_in_frame(self._frame_of_object(start), address)
 
     def _name_variable(self, code: int, offset: int) -> str:
         """Return "local variable x" for the word at this offset in the variables of a frame that

@@ -33,6 +33,7 @@ INLINE_VALUES = 1 << 2  # Py_TPFLAGS_INLINE_VALUES (3.13): attributes after the 
 HEAP_TYPE = 1 << 9
 SUBCLASSES = {"int": 1 << 24, "list": 1 << 25, "tuple": 1 << 26, "bytes": 1 << 27, "str": 1 << 28, "dict": 1 << 29}
 
+EXCEPTION = 1 << 30  # Py_TPFLAGS_BASE_EXC_SUBCLASS
 TYPE_SUBCLASS = 1 << 31  # Py_TPFLAGS_TYPE_SUBCLASS
 NAME_LENGTH = 200  # maximum number of bytes read of a name
 KEYS = 1 << 12  # bytes searched of a class's dictionary for its module's name

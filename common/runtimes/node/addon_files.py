@@ -7,6 +7,8 @@ the addon's file as a std::string. Since Node 16, it has %20 in place of a space
 
 from __future__ import annotations
 
+import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -35,7 +37,19 @@ _REFERENCE_CLASSES = ("v8impl::Ref", "v8impl::TrackedFinalizer", "v8impl::(anony
 REFERENCE, FUNCTION, TASK = "Node-API reference", "Node-API thread-safe function", "Node-API asynchronous task"
 EXTERNAL, DEFERRED, CONTEXT = "Node-API external", "Node-API deferred", "Node-API asynchronous context"
 HOOK = "Node-API cleanup hook"
+_SYSTEM = ("/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/", "[")
+_ALLOCATORS = re.compile(r"/lib(jemalloc|mimalloc|tcmalloc)[^/]*$")
 _CLASSES = {"v8impl::(anonymous namespace)::ThreadSafeFunction": FUNCTION, "(anonymous namespace)::uvimpl::Work": TASK}
+
+
+def list_libraries(target: Target) -> list[str]:
+    """Return the files of addons, and of other libraries outside the folders of the system; [] if
+    there is no addon. Allocators are left out."""
+    paths = [module.path for module in target.modules()]
+    if not any(path.endswith(SUFFIX) for path in paths):
+        return []
+    others = (one for one in paths if ".so" in os.path.basename(one) and not one.startswith(_SYSTEM))
+    return [one for one in dict.fromkeys([*(one for one in paths if one.endswith(SUFFIX)), *others]) if _ALLOCATORS.search(one) is None]
 
 
 def name_class(title: str) -> str:

@@ -14,19 +14,22 @@ from findleaks.disasm.capstone_loader import CapstoneMissing
 from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import IGNORED, NO_ROOT
 from findleaks.formatting import format_count, size
+from findleaks.runtimes.attached_blocks import AttachedBlocks
 from findleaks.runtimes.base import Count, Exclusions, Holders, ObjectTypes, Part, Type
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.garbage import GARBAGE_BYTES, GARBAGE_OBJECTS
 from findleaks.runtimes.heap_dump import DumpableRuntime
 from findleaks.runtimes.node import dead, shape, spaces
 from findleaks.runtimes.node import heap as heaps
-from findleaks.runtimes.node.addon_files import SUFFIX
+from findleaks.runtimes.node.addon_files import SUFFIX, list_libraries
 from findleaks.runtimes.node.isolate_heaps import list_isolate_heaps
 from findleaks.runtimes.node.mapped_buffers import MAPPED, find_mapped_buffers
 from findleaks.runtimes.node.memory import parts
 from findleaks.runtimes.node.objects import Objects, find_object_of_handle, objects
 from findleaks.runtimes.node.spaces import Spaces
-from findleaks.runtimes.node.verdict_findings import find_large_heap, suggest_closing, suggest_deleting
+from findleaks.runtimes.node.spare_findings import add_spare_capacity
+from findleaks.runtimes.node.verdict_findings import FINALIZE, find_large_heap, suggest_closing, suggest_deleting
+from findleaks.runtimes.node.wrapped_objects import WrappedObjects, read_wrapped_objects
 from findleaks.runtimes.v8 import globals as globals_
 from findleaks.runtimes.v8.array_bytes import STORE, is_store
 from findleaks.runtimes.v8.isolates import Isolate, isolates
@@ -196,7 +199,7 @@ class Node(DumpableRuntime):
 
     @cached_property
     def _types(self) -> Sequence[Type]:
-        found, unused = self.objects, len(self._garbage_memory)
+        found, unused = self._wrapped.objects, len(self._garbage_memory)
         made = [Type(name, count, found.bytes[name]) for name, count in found.counts.items()]
         if unused:
             # The bytes of `made` include those of garbage.
@@ -217,6 +220,7 @@ class Node(DumpableRuntime):
         javascript, graph, spaces = self._javascript, self._javascript.graph, self._spaces
         divided = list_isolate_heaps(graph, self._isolates, spaces) if graph is not None and spaces is not None else ()
         found = list(find_large_heap(self._javascript_types, javascript.unread, graph, divided))
+        found = add_spare_capacity(found, graph, self._javascript_types) if graph is not None else found
         mapped = next((part.ranges for part in self._parts if part.name == MAPPED), ())
         return [*found, *find_mapped_buffers(graph, mapped)] if mapped else found
 
@@ -229,7 +233,7 @@ class Node(DumpableRuntime):
         graph = self._javascript.graph if self._javascript is not None else None
         if graph is None:
             return None
-        # Only `runtime -o` needs this, so it is imported here.
+        # Only `runtime -o` needs this.
         from findleaks.runtimes.v8.heap_snapshot import HeapSnapshotWriter
 
         writer = HeapSnapshotWriter(graph, report)
@@ -248,7 +252,7 @@ class Node(DumpableRuntime):
         buffers, which only a backing store frees."""
         pieces = [(at, min(MOST, end - at)) for start, end in self._chunks for at in range(start, end, MOST)]
         addresses, sizes = array("Q", [at for at, _ in pieces]), array("I", [size for _, size in pieces])
-        made, no_types = self.objects, array("I", [NO_ROOT]) * len(pieces)
+        made, no_types = self._wrapped.objects, array("I", [NO_ROOT]) * len(pieces)
         blocks, names, live = made.blocks[:], made.names, made.memory
         for index in live:
             blocks[index] = IGNORED
@@ -267,6 +271,20 @@ class Node(DumpableRuntime):
         owning = sum(map(is_store, made.names))  # they are the first types
         owned = list(made.foreign.items())
         return Holders(addresses, sizes, no_types, names, blocks, owning, owned=owned, data=data, garbage=garbage)
+
+    def attached_blocks(self) -> Optional[AttachedBlocks]:
+        return AttachedBlocks(self._wrapped.attached, "napi_wrap", FINALIZE) if self._wrapped.attached else None
+
+    def allocation_sources(self) -> tuple[Sequence[str], Sequence[str]]:
+        return list_libraries(self._target), ()
+
+    @cached_property
+    def _wrapped(self) -> WrappedObjects:
+        """The C++ objects, with Node-API references divided by the constructor of their objects."""
+        graph = self._javascript.graph if self._javascript is not None and self._has_addons else None
+        if graph is None or graph.graph is None:
+            return WrappedObjects(self.objects, {})
+        return read_wrapped_objects(self._target, self._engine, self._directory, self.objects, graph)
 
     @cached_property
     def _externals(self) -> Optional[Externals]:
@@ -332,7 +350,7 @@ class Node(DumpableRuntime):
         memory. Others may be buffers of Node itself."""
         if self._externals is not None and self._externals.wrappers and type_name == self._externals.name:
             return self._externals.objects[len(self._externals.objects) // 2]
-        graph, number = self._javascript.graph if self._javascript is not None else None, self.objects.numbers.get(type_name)
+        graph, number = self._javascript.graph if self._javascript is not None else None, self._wrapped.objects.numbers.get(type_name)
         if graph is not None and is_store(type_name) and number is not None:
             # `find` needs no objects.
             from findleaks.runtimes.v8.buffer_memory import find_buffer, list_main_size
@@ -341,14 +359,16 @@ class Node(DumpableRuntime):
             live = array("I", (index for index in memory if index not in self._garbage_memory))
             found = find_buffer(graph, list_main_size(self._directory.blocks, live))
             return found if found is not None else super().native_example(type_name)
-        if graph is None or number not in self.objects.addon_types:
+        if graph is None or number not in self._wrapped.objects.addon_types:
             return super().native_example(type_name)
-        return find_object_of_handle(self._target, self._directory, self.objects.of_class(type_name), graph)
+        return find_object_of_handle(self._target, self._directory, self._wrapped.objects.of_class(type_name), graph)
 
     def remedies(self, type_name: str) -> Sequence[str]:
         graph = self._javascript.graph if self._javascript is not None else None
         if graph is None or type_name != STORE:
-            chain = self.reference_chain(type_name) if self.objects.numbers.get(type_name) in self.objects.addon_types else ""
+            chain = (
+                self.reference_chain(type_name) if self._wrapped.objects.numbers.get(type_name) in self._wrapped.objects.addon_types else ""
+            )
             return tuple(filter(None, [suggest_closing(type_name), suggest_deleting(type_name, chain)]))
         from findleaks.runtimes.v8.views import measure_views  # only `verdict` needs it
 

@@ -41,6 +41,8 @@ REMEDIES = (
 UNREF = "call Unref() for each object that is no longer needed (node::ObjectWrap)"
 DROP = "remove each object from the variable or object that refers to it when it is no longer needed"
 """What a script should do with objects to which an addon has attached memory."""
+FINALIZE = "pass napi_wrap a function (finalize_cb) that frees the block"
+"""What an addon should do with blocks that it attaches to objects."""
 RESET = "reset each handle when its object is no longer needed (v8::Global::Reset); settle each promise of an addon (napi_resolve_deferred)"
 OF_NODE = (
     ("node::worker::MessagePort", "close each MessagePort that is no longer needed (port.close())"),

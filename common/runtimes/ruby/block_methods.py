@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from findleaks.allocators.bulk import read_records
@@ -27,6 +27,7 @@ _TYPE, _WITH_BLOCK = 0xF, 4  # mask of the type of a definition; VM_METHOD_TYPE_
 _EXTENSION = 24  # offset in a class of the pointer to its extension, up to Ruby 3.1
 _TABLES = 8  # first words of a class or its extension; one points to the table of methods
 _LOOK = 4096  # entries between two checks for the user's interrupt
+UNNAMED = "classes without a name"
 MANY = 64  # if at least this many methods are of one group, their variables are not distinguished
 
 
@@ -57,39 +58,41 @@ def find_block_methods(memory: Memory, engine: Engine, tables: Tables, entries: 
 
 
 class BlockVariables:
-    """The variables that Procs of methods captured. `singular`: objects that have singleton
-    methods."""
+    """The variables that Procs of methods captured."""
 
-    def __init__(
-        self, memory: Memory, methods: Iterable[BlockMethod], singular: Iterable[int], symbols: Symbols, values: Values, closures: Closures
-    ) -> None:
-        self._memory, self._methods = memory, list(methods)
+    def __init__(self, methods: Iterable[BlockMethod], symbols: Symbols, values: Values, closures: Closures) -> None:
+        self._methods = list(methods)
         self._symbols, self._values, self._closures = symbols, values, closures
-        self._singletons = {memory.word(value + 8) or 0 for value in singular}  # classes
 
-    def find(self, of_objects: bool, least: int = sys.maxsize) -> Iterator[tuple[str, int, int, bool]]:
+    def owners(self) -> set[int]:
+        """Return the addresses of all classes that have such methods."""
+        return {one.owner for one in self._methods}
+
+    def find(
+        self, is_wanted: Callable[[int], bool], places: Mapping[int, str], least: int = sys.maxsize
+    ) -> Iterator[tuple[str, int, int, bool]]:
         """Yield the name of each variable, the address of the reference, the value, and whether at
         least `least` methods have the same description. If MANY methods have, their variables have
-        one name. `of_objects`: whether to yield the variables of singleton methods of objects that
-        are not classes or modules, or those of all other methods."""
-        methods = (one for one in self._methods if (one.owner in self._singletons) is of_objects)
-        found = [(one.proc, *self._describe(one)) for one in methods]
+        one name. `is_wanted` returns whether a class's methods are wanted. `places`: where
+        singleton classes and classes without a name are, such as "classes in Template::CACHE"."""
+        methods = (one for one in self._methods if is_wanted(one.owner))
+        found = [(one.proc, *self._describe(one, places.get(one.owner, ""))) for one in methods]
         counts = Counter(group for _, _, group in found)
         for proc, method, group in found:
             joint = f"captured variables of {group}" if counts[group] >= MANY else ""
             for name, address, value in self._closures.variables(proc) if method else ():
                 yield joint or f"{method}'s captured variable {name}", address, value, counts[group] >= least
 
-    def _describe(self, one: BlockMethod) -> tuple[str, str]:
+    def _describe(self, one: BlockMethod, place: str) -> tuple[str, str]:
         """Return the description of a method, and of the methods that are grouped with it: those of
-        the same class, or those of the same name in singleton classes or classes without a name.
-        The descriptions are "" if the name is unknown."""
+        the same class, or those of the same name in singleton classes or classes without a name
+        that are in the same place. The descriptions are "" if the name is unknown."""
         name, owner = self._symbols.name(one.serial), self._values.class_name(one.owner)
         if not name:
             return "", ""
-        if (self._memory.word(one.owner) or 0) & self._values.singleton:
-            return f"singleton method {name}", f"singleton methods {name}"
-        return f"{owner}#{name}", f"methods {name} of classes without a name" if owner.startswith("#<") else f"methods of {owner}"
+        if self._values.is_singleton(one.owner):
+            return f"singleton method {name}", f"singleton methods {name}{f' of {place}' if place else ''}"
+        return f"{owner}#{name}", f"methods {name} of {place or UNNAMED}" if owner.startswith("#<") else f"methods of {owner}"
 
 
 def _read(memory: Memory, engine: Engine, addresses: Sequence[int]) -> Iterator[tuple[int, Sequence[int]]]:

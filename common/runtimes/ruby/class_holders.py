@@ -34,7 +34,7 @@ def find_class_holder(memory: Memory, values: Values, variables: Iterable[Variab
     collections = [one for one in variables if (one.length or 0) > most and one.unit != "bytes"]
     collections.sort(key=lambda one: -(one.length or 0))
     for one in interruptible(memory.target, collections[:_VARIABLES]):
-        found = _read_elements(memory, values, one.value)
+        found = read_elements(memory, values, one.value)
         step = 1 + len(found) // _SAMPLE
         count = step * sum(_has_class(memory, values, value, type_name) for value in found[::step])
         if count > most:
@@ -42,7 +42,7 @@ def find_class_holder(memory: Memory, values: Values, variables: Iterable[Variab
     return best
 
 
-def _read_elements(memory: Memory, values: Values, value: int) -> Sequence[int]:
+def read_elements(memory: Memory, values: Values, value: int) -> Sequence[int]:
     """Return the elements of an Array, or the keys, then the values, of a Hash."""
     found = elements(memory, value, values.long)
     if found is not None:

@@ -13,16 +13,16 @@ from findleaks.allocators.memory import Memory
 from findleaks.disasm.capstone_loader import CAPSTONE_MISSING, load_capstone
 from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import NO_ROOT
-from findleaks.engine.terms import EVERY_WORD, Exclusion
 from findleaks.runtimes.allocation_site import Site
 from findleaks.runtimes.base import Count, Exclusions, Holders, Objects, Part, Type, Variable
+from findleaks.runtimes.exclusion_table import exclude_whole_blocks
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.heap_dump import DumpableHeap, HeapReferences, ObjectNames, ObjectTable
 from findleaks.runtimes.ruby import census as c
 from findleaks.runtimes.ruby.counters import Counters
 from findleaks.runtimes.ruby.fiber_stacks import build_part, find_fiber_stacks, find_many_fibers
 from findleaks.runtimes.ruby.interior import find_interior_offsets
-from findleaks.runtimes.ruby.layout import Layout, find_exported
+from findleaks.runtimes.ruby.layout import Layout, find_data, find_exported
 from findleaks.runtimes.ruby.objects import Slots
 from findleaks.runtimes.ruby.pages import Pages
 from findleaks.runtimes.ruby.remedies import REMEDIES, SINGLETON
@@ -32,7 +32,7 @@ from findleaks.runtimes.ruby.tables import NEWEST_SHARED, SHARED
 from findleaks.runtimes.ruby.traces import TraceReader, Traces
 from findleaks.runtimes.ruby.transient_heap import TransientHeap, find_transient_heap
 from findleaks.runtimes.ruby.values import Values
-from findleaks.runtimes.ruby.variables import GETTERS, Exported, Finder, Found, Starts
+from findleaks.runtimes.ruby.variables import GETTERS, NO_VALUES, Exported, Finder, Found, Starts
 from findleaks.target.base import Range, Target
 from findleaks.target.interruptible import interruptible
 from findleaks.target.ranges import merge_ranges, subtract
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 LOOK = 4096  # objects between two checks for the user's interrupt
 NAMED = 1 << 16  # groups of objects that are distinguished; a sound heap has some hundreds
 SEARCHED = 2048  # data types whose free functions are analysed; a program has at most some hundreds
-MAX_DATA = 1 << 24  # bytes of the interpreter's variables that are searched
 OTHER = "(of further classes)"
 VM, THREAD, FIBER = "VM", "VM/thread", "fiber"  # data types; the data of the first is the rb_vm_t
 
@@ -210,10 +209,7 @@ class Ruby(DumpableHeap):
 
     @property
     def _data(self) -> list[Range]:
-        """The memory of the interpreter's own variables."""
-        module = self._layout.module
-        parts = ((max(r.start, module.start), min(r.end, module.end)) for r in self._target.regions() if r.readable and r.writable)
-        return [Range(start, min(end, start + MAX_DATA)) for start, end in parts if start < end]
+        return find_data(self._target, self._layout.module)
 
     def variables(self) -> Sequence[Variable]:
         """Return variables. Variables of objects to which these variables refer are listed, too."""
@@ -223,19 +219,16 @@ class Ruby(DumpableHeap):
         return self._objects[0] if self._objects is not None else None
 
     def words_for_ownership(self) -> Optional[Exclusions]:
-        """Exclude all words of blocks in which objects store elements, texts or buffers.
+        """Exclude all words of blocks in which objects store elements, texts or buffers, and of
+        entries in lists of subclasses.
 
         The elements of Arrays and tables refer only to Ruby objects. Texts and buffers of IO have
-        no references. Other words of these blocks may be stale addresses of native memory."""
+        no references. Other words of these blocks may be stale addresses of native memory. A stale
+        word that refers to one entry of a list reaches all entries."""
         if self._objects is None:
             return None
-        blocks = self._directory.blocks
-        patterns = bytearray(len(blocks))
-        indices, _ = blocks.find_all(self._objects[1] + self._io_buffers)
-        for index in interruptible(self._target, indices, LOOK):
-            if index < len(patterns):
-                patterns[index] = 1
-        return Exclusions(patterns, (Exclusion(0), Exclusion(EVERY_WORD)))
+        excluded = self._objects[1] + self._io_buffers + self._subclass_entries
+        return exclude_whole_blocks(self._target, self._directory.blocks, excluded)
 
     @cached_property
     def _objects(self) -> Optional[tuple[Objects, array[int]]]:
@@ -253,6 +246,15 @@ class Ruby(DumpableHeap):
 
         files = self._select(lambda sort: sort.tag == c.T_FILE)
         return array("Q", find_io_buffers(self._memory, self._directory.blocks, interruptible(self._target, files)))
+
+    @cached_property
+    def _subclass_entries(self) -> array[int]:
+        """The addresses of the entries in lists of subclasses (type code "Q")."""
+        from findleaks.runtimes.ruby.weak_references import find_subclass_entries
+
+        classes = self._select(lambda sort: sort.tag in (c.T_CLASS, c.T_MODULE, c.T_ICLASS))
+        found = find_subclass_entries(self._memory, self._directory.blocks, interruptible(self._target, classes), self._variables.extension)
+        return array("Q", found)
 
     def _slots(self) -> Slots:
         long, found, name = self._values.long, self._variables, self._read_struct_name
@@ -272,7 +274,7 @@ class Ruby(DumpableHeap):
         if not self.pages.all or self._values.place is None:
             return Found([], [], lambda shape: 0)
         classes = self._select(lambda sort: sort.tag == c.T_MODULE or sort.flags & (c.MASK | self._values.singleton) == c.T_CLASS)
-        singular = self._select(lambda sort: sort.tag == c.T_OBJECT and (self._memory.word(sort.klass) or 0) & self._values.singleton > 0)
+        singular = self._select(lambda sort: sort.tag not in NO_VALUES and self._values.is_singleton(sort.klass))
         symbols = {name: find_exported(self._target, [self._layout.module], name) for name in GETTERS}
         getters = {name: symbol.address for name, symbol in symbols.items() if symbol is not None}
         words = Exported(self._find_exported("rb_cObject") or 0, *(getters.get(name, 0) for name in GETTERS))
@@ -342,14 +344,12 @@ class Ruby(DumpableHeap):
 
     def _opaque(self) -> Iterator[int]:
         """For each block whose words keep no object alive, yield an address in the block."""
-        from findleaks.runtimes.ruby.weak_references import find_frozen_strings, find_subclass_entries
+        from findleaks.runtimes.ruby.weak_references import find_frozen_strings
 
-        blocks = self._directory.blocks
         yield from (self._layout.objspace, self._traces.entries, *self._io_buffers)
         for start, end in self._machines:
             yield from find_frozen_strings(self._memory, start, end - start)
-        classes = self._select(lambda sort: sort.tag in (c.T_CLASS, c.T_MODULE, c.T_ICLASS))
-        yield from find_subclass_entries(self._memory, blocks, interruptible(self._target, classes), self._variables.extension)
+        yield from self._subclass_entries
 
     def write_object_lines(self, references: HeapReferences, out: BinaryIO, report: Callable[[float], None]) -> list[str]:
         # Only `runtime -o` needs these modules.

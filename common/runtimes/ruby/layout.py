@@ -23,7 +23,7 @@ from findleaks.disasm.functions import instructions_at
 from findleaks.disasm.instruction import Instruction
 from findleaks.disasm.registers import CALLER_SAVED, RAX, RIP
 from findleaks.errors import UnreadableMemory
-from findleaks.target.base import Module, Symbol, Target
+from findleaks.target.base import Module, Range, Symbol, Target
 from findleaks.target.ranges import region_at
 
 LONGEST = 256  # maximum number of bytes read of a function
@@ -31,6 +31,7 @@ SHORT = 3  # maximum length in bytes of a jump within a function; a longer jump 
 SMALL_PAGE, LARGE_PAGE = 1 << 14, 1 << 16  # HEAP_PAGE_SIZE up to 3.1, and since
 RVALUE = 40  # bytes of a slot if pages do not store it (before 3.1)
 MAX_PAGES = 1 << 24  # limit for the pages of a heap, a terabyte; a larger number is corrupt
+MAX_DATA = 1 << 24  # bytes of the interpreter's variables that are searched, in each region
 LARGEST = 1 << 13  # maximum size of an object space in bytes: that of 3.3 has 1,900
 # Smallest offset of the flags in the object space. FLAGS: before 3.4. NEWEST_FLAGS: since 3.4,
 # where the collector's settings (gc_config) precede the flags. Bits 0 and 1 are the mode (none,
@@ -263,3 +264,10 @@ def slots(memory: Memory, page: int, fields: PageFields) -> tuple[int, int]:
     size = RVALUE if fields.slot_size < 0 else first >> 8 * fields.slot_size & 0xFFFF
     count = first >> 8 * fields.total_slots & 0xFFFF
     return (size, count) if size % 8 == 0 and RVALUE <= size <= LARGE_PAGE and 0 < count <= LARGE_PAGE // RVALUE else (0, 0)
+
+
+def find_data(target: Target, module: Module) -> list[Range]:
+    """Return the memory of the interpreter's own variables, at most MAX_DATA bytes of each
+    region."""
+    parts = ((max(r.start, module.start), min(r.end, module.end)) for r in target.regions() if r.readable and r.writable)
+    return [Range(start, min(end, start + MAX_DATA)) for start, end in parts if start < end]

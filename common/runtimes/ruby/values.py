@@ -122,6 +122,11 @@ class Values:
             name = self._names[klass] = self._class_name(klass)
         return name
 
+    def is_singleton(self, klass: int) -> bool:
+        """Return whether there is a singleton class at this address."""
+        flags = self._memory.word(klass) or 0
+        return flags & MASK == T_CLASS and bool(flags & self.singleton)
+
     def _class_name(self, klass: int) -> str:
         real = self.real(klass)
         if real is None or self.place is None:

@@ -21,7 +21,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.runtimes.base import Variable
 from findleaks.runtimes.ruby import census as c
-from findleaks.runtimes.ruby.block_methods import BlockVariables, find_block_methods
+from findleaks.runtimes.ruby.block_methods import MANY, UNNAMED, BlockVariables, find_block_methods
 from findleaks.runtimes.ruby.closures import Closures
 from findleaks.runtimes.ruby.exit_blocks import NAME as EXIT_BLOCKS
 from findleaks.runtimes.ruby.exit_blocks import find_exit_blocks
@@ -32,6 +32,7 @@ from findleaks.runtimes.ruby.signal_blocks import find_signal_blocks
 from findleaks.runtimes.ruby.symbols import CLASS, GLOBAL, INSTANCE, KIND, SHIFT, Symbols
 from findleaks.runtimes.ruby.tables import Item, Tables, elements, hash_length
 from findleaks.runtimes.ruby.thread_variables import ThreadVariables
+from findleaks.runtimes.ruby.unnamed_classes import UnnamedClasses, is_unnamed
 from findleaks.runtimes.ruby.value_stacks import ValueStack, name_frame, name_place
 from findleaks.runtimes.ruby.values import Values
 from findleaks.target.base import Range
@@ -60,9 +61,8 @@ GETTERS = ("rb_gvar_val_getter", "rb_gvar_var_getter")
 
 
 class Exported(NamedTuple):
-    """The values of exported symbols, each 0 if it is missing: the class Object, and the two
-    functions that get a global variable. For one of them, the variable's data is the value; for the
-    other, the data is the address of the value."""
+    """The values of exported symbols, 0 if missing: the class Object, and two functions that get a
+    global variable. For one, the variable's data is the value; for the other, its address."""
 
     an_object: int
     of_value: int
@@ -142,7 +142,12 @@ class Finder:
         self._threads = ThreadVariables(*readers, values.long, starts.threads, starts.fibers)
         self._closures = Closures(memory, values, self._symbols, SequenceReader(memory, values, version))
         methods = find_block_methods(memory, engine, self._tables, starts.methods)
-        self._blocks = BlockVariables(memory, methods, starts.singular, self._symbols, values, self._closures)
+        self._blocks = BlockVariables(methods, self._symbols, values, self._closures)
+        self._unnamed = UnnamedClasses(memory, engine, values, self._members)
+        # Singleton classes of objects. `_of_classes` adds classes without a name.
+        self._is_unnamed = {memory.word(value + 8) or 0 for value in starts.singular}
+        # Their constants and variables: class, description, address, value.
+        self._of_unnamed: list[tuple[int, str, int, int]] = []
         self._taken: dict[int, Variable] = {}
         self._divided: list[int] = []
         self._joint: set[str] = set()  # names of COLLECTED or more variables
@@ -156,9 +161,9 @@ class Finder:
         variables, constants, variables of classes, variables of the program's `main`, fiber-local
         variables and thread variables, variables that the blocks of methods captured, finalizers,
         blocks of at_exit and trap, local variables of the main program, words on stacks of values,
-        variables that singleton methods of objects captured, variables of objects that are not
-        T_OBJECT. Words in frames of methods that are written in
-        Ruby precede those of methods in C, such as the receiver of `sleep`."""
+        variables of classes without a name, variables that methods of such classes and singleton
+        methods of objects captured, variables of objects that are not T_OBJECT. Words in frames of
+        methods in Ruby precede those of methods in C, such as the receiver of `sleep`."""
         if self._symbols.ids is None:
             return Found([], [], self._members.number_of)
         main = (one.value for one in self._members.of_class(self._exported.an_object) if self._symbols.name(one.serial) == _TOP)
@@ -181,7 +186,7 @@ class Finder:
             self._take(name, address, value, DEEPEST, is_local=True)
         for name, address, value in self._captured_by_frames():
             self._take(name, address, value, DEEPEST - 1, is_local=True)
-        for name, address, value, _ in self._blocks.find(of_objects=True):
+        for name, address, value in self._of_unnamed_classes():
             self._take(name, address, value, DEEPEST, is_local=True)
         for name, address, value in self._generic.find():
             self._take(name, address, value, DEEPEST, is_local=True)
@@ -252,8 +257,6 @@ class Finder:
             return name, hash_length(self._memory, inner.value, self._values.long) if inner is not None else None, "elements"
         return name, None, ""
 
-    # -- locations of variables
-
     def _globals(self) -> Iterator[tuple[str, int, int]]:
         for _, entry, _ in self._table():
             head = self._memory.words(entry, 2) or (0, 0)
@@ -292,21 +295,25 @@ class Finder:
 
     def _of_classes(self) -> Iterator[tuple[str, int, int]]:
         classes = list(self._starts.classes)
+        unnamed = {klass for klass in classes if is_unnamed(self._values, klass)}
+        self._is_unnamed |= unnamed
+        # Singleton methods of a class belong to its singleton class.
+        self._is_unnamed.update(self._memory.word(klass + 8) or 0 for klass in unnamed)
         constants = {klass: list(self._members.of_class(klass)) for klass in classes}
-        of_many = self._find_common(constants.values())
-        for klass, members in constants.items():
-            prefix = "" if klass == self._exported.an_object else f"{self._values.class_name(klass)}::"
-            yield from self._name_all(prefix, "constants", klass, members, of_many)
         own = {klass: [one for one in self._members.own(klass) if one.kind in (INSTANCE, CLASS)] for klass in classes}
-        of_many = self._find_common(own.values())
-        for klass, members in own.items():
-            yield from self._name_all(f"{self._values.class_name(klass)}.", "variables", klass, members, of_many)
+        for noun, mark, found in (("constants", "::", constants), ("variables", ".", own)):
+            of_many = self._find_common(found.values(), COLLECTED)
+            of_unnamed = self._find_common((found[klass] for klass in unnamed), MANY)
+            for klass, members in found.items():
+                prefix = "" if klass == self._exported.an_object and mark == "::" else self._values.class_name(klass) + mark
+                common = of_unnamed if klass in unnamed else of_many
+                yield from self._name_all(prefix, noun, klass, members, common)
 
-    def _find_common(self, found: Iterable[Sequence[Member]]) -> frozenset[int]:
-        """Return the serial numbers of names under which COLLECTED or more classes refer to an
-        object, such as the constant DATA of classes that the program generates."""
+    def _find_common(self, found: Iterable[Sequence[Member]], least: int) -> frozenset[int]:
+        """Return the serial numbers of names under which `least` or more classes refer to an
+        object."""
         counts = Counter(one.serial for members in found for one in members if is_object(one.value))
-        return frozenset(serial for serial, number in counts.items() if number >= COLLECTED)
+        return frozenset(serial for serial, number in counts.items() if number >= least)
 
     def _name_all(
         self, prefix: str, noun: str, klass: int, members: Sequence[Member], of_many: Collection[int]
@@ -314,28 +321,42 @@ class Finder:
         """Yield the constants or variables of a class. If the values of COLLECTED or more of them
         are objects, the program uses the class as a collection. Then all have one name. Those whose
         names are in `of_many` have one name for all classes, unless the value is a collection of
-        COLLECTED elements or more."""
+        COLLECTED elements or more. Those of classes without a name follow later."""
         joint = ""
         if len(members) >= COLLECTED and sum(self._kind(one.value)[0] is not None for one in members) >= COLLECTED:
             joint = f"{noun} of {self._values.class_name(klass)}"
             self._joint.add(joint)
         for one in members:
-            if not joint and one.serial in of_many and not self._is_long(one.value):
-                common = f"{noun} {self._symbols.name(one.serial)} of classes"
-                self._joint.add(common)
-                yield common, one.address, one.value
-            else:
+            if joint or one.serial not in of_many or self._is_long(one.value):
                 yield from ([(joint, one.address, one.value)] if joint else self._iterate_named(prefix, one))
+                continue
+            common = f"{noun} {self._symbols.name(one.serial)}"
+            if klass in self._is_unnamed:
+                self._of_unnamed.append((klass, common, one.address, one.value))
+            else:
+                self._joint.add(f"{common} of classes")
+                yield f"{common} of classes", one.address, one.value
 
     def _is_long(self, value: int) -> bool:
         """Whether a value is a collection of COLLECTED elements or more."""
         tag, klass = self._kind(value)
-        return tag is not None and (self._contents(value, tag, klass)[1] or 0) >= COLLECTED
+        return tag not in (None, c.T_STRING) and (self._contents(value, tag or 0, klass)[1] or 0) >= COLLECTED
 
     def _of_methods(self) -> Iterator[tuple[str, int, int]]:
-        for name, address, value, is_joint in self._blocks.find(of_objects=False, least=COLLECTED):
+        for name, address, value, is_joint in self._blocks.find(lambda owner: owner not in self._is_unnamed, {}, COLLECTED):
             if is_joint:
                 self._joint.add(name)
+            yield name, address, value
+
+    def _of_unnamed_classes(self) -> Iterator[tuple[str, int, int]]:
+        """Yield the constants and variables of classes without a name, and the variables that their
+        methods and singleton methods of objects captured. Call this last: the other variables show
+        which collections contain such classes."""
+        classes = {klass for klass, *_ in self._of_unnamed} | (self._blocks.owners() & self._is_unnamed)
+        places = self._unnamed.find_collections(classes, list(self._taken.values()))
+        for klass, name, address, value in self._of_unnamed:
+            yield f"{name} of {places.get(klass, UNNAMED)}", address, value
+        for name, address, value, _ in self._blocks.find(lambda owner: owner in self._is_unnamed, places):
             yield name, address, value
 
     def _of_frames(self) -> Iterator[tuple[str, int, int, bool]]:
