@@ -59,8 +59,9 @@ class HeapParts:
         self.append(number, start, slabs[0])
         owners = array("I", [number]) * (len(slabs) - 1)
         owners[::2] = numbers
-        self._starts.extend(slabs[:-1])
-        self._ends.extend(slabs[1:])
+        inside = memoryview(slabs).cast("B")  # there may be millions of slabs: no copies
+        self._starts.frombytes(inside[: -slabs.itemsize])
+        self._ends.frombytes(inside[slabs.itemsize :])
         self._numbers.extend(owners)
         self.append(number, slabs[-1], end)
 

@@ -62,14 +62,13 @@ class Slabs:
 
     def __init__(self, heaps: Sequence[tuple[Heap, Allocator]], problems: list[Problem]) -> None:
         self.heaps = [(heap, allocator) for heap, allocator in heaps if isinstance(heap, SlabHeap)]
-        self.bounds, self.runs, self.owners = array("Q"), array("Q"), array("I")
+        self.bounds, self.runs, self.owners, self._run_starts = array("Q"), array("Q"), array("I"), array("Q")
         if len(self.heaps) == 1 and self.heaps[0][0].is_checked:
             only = self.heaps[0][0]
             self.bounds, self.runs = only.slabs, only.runs
             self.owners = array("I", bytes(4 * (len(self.bounds) // 2)))
         elif self.heaps:
             self._merge(problems)
-        self.starts, self.run_starts = self.bounds[::2], self.runs[::RUN]
 
     def _merge(self, problems: list[Problem]) -> None:
         rows = []
@@ -89,25 +88,27 @@ class Slabs:
 
     def between(self, start: int, end: int) -> tuple[int, int]:
         """Return the range [first, last) of the numbers of the slabs that start in [start, end)."""
-        return bisect_left(self.starts, start), bisect_left(self.starts, end)
+        return (bisect_left(self.bounds, start) + 1) // 2, (bisect_left(self.bounds, end) + 1) // 2
 
     def bounds_of(self, first: int, last: int) -> array[int]:
         """Return the start and the end of each slab with a number in [first, last), in turn
         ("Q")."""
-        return self.bounds if last - first == len(self.starts) else self.bounds[2 * first : 2 * last]
+        return self.bounds if 2 * (last - first) == len(self.bounds) else self.bounds[2 * first : 2 * last]
 
     def runs_of(self, first: int, last: int) -> array[int]:
         """Return the runs of the slabs with the numbers [first, last): RUN words each ("Q")."""
         if first == last:
             return array("Q")
-        if last - first == len(self.starts):
+        if 2 * (last - first) == len(self.bounds):
             return self.runs
-        low, high = (bisect_left(self.run_starts, at) for at in (self.starts[first], self.bounds[2 * last - 1]))
+        if not self._run_starts:
+            self._run_starts = self.runs[::RUN]
+        low, high = (bisect_left(self._run_starts, at) for at in (self.bounds[2 * first], self.bounds[2 * last - 1]))
         return self.runs[RUN * low : RUN * high]
 
     def report(self, numbers: Sequence[int], where: str, problems: list[Problem]) -> None:
         """Report slabs that are left out."""
-        self._report([(self.starts[number], self.owners[number]) for number in numbers], where, problems)
+        self._report([(self.bounds[2 * number], self.owners[number]) for number in numbers], where, problems)
 
     def _report(self, lost: Sequence[tuple[int, int]], where: str, problems: list[Problem]) -> None:
         found = (

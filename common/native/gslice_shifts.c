@@ -5,6 +5,8 @@
 
 #define UNIT (2 * WORD)
 #define STEP (1u << 20) /* words */
+#define GRANULE 7 /* bits: slabs of unknown shift are at multiples of 128 bytes */
+#define NEAR_SLABS 256u /* slabs with at most this many bytes between them are searched together */
 #define GRAIN 10 /* addresses that differ only in these low bits share one bit of `undecided` */
 #define GRAINS (1u << 17) /* number of bits of `undecided`, which fits in the L1 cache */
 
@@ -81,7 +83,7 @@ API shifts *fl_shifts_new(run *runs, uint64_t *options, uint64_t number) {
     if (s) {
         s->runs = runs;
         s->options = options;
-        s->slabs = fl_blocks_new(WORD == 8 ? 4 : 3, 1);
+        s->slabs = fl_blocks_new(GRANULE, 1);
     }
     if (!s || !s->slabs || add_slabs(s, number)) {
         if (s)
@@ -91,11 +93,11 @@ API shifts *fl_shifts_new(run *runs, uint64_t *options, uint64_t number) {
     return s;
 }
 
-/* Count evidence that a chunk of at least `least` bytes begins at this offset in slab number
- * `index`. */
+/* Count evidence that a chunk begins at this offset in slab number `index`, and that `least` bytes
+ * of it are used. */
 INLINE void count(shifts *s, uint32_t index, uint64_t offset, uint64_t least) {
     const voter *v = &s->voters.items[index];
-    if (offset >= v->bytes || least > v->chunk)
+    if (offset >= v->bytes || least > v->chunk || offset + least > v->bytes)
         return;
     uint32_t shift = (uint32_t)offset % v->chunk / UNIT;
     if (shift < v->options)
@@ -195,12 +197,31 @@ static void search_words(shifts *s, const piece *p, uint64_t low, uint64_t span,
 /* Count the words of a piece that are addresses in slabs. */
 API void fl_shifts_pointers(shifts *s, const piece *p) { search_words(s, p, s->first, s->end - s->first, NULL, count_pointers); }
 
-/* Count the words of a piece of slabs that are equal to the word of a class. The classes ascend by
- * word. */
+static void search_instances(shifts *s, const piece *p, const classes *of, uint64_t start, uint64_t end) {
+    uint64_t low = start > p->address ? start - p->address : 0, high = end - p->address < p->length ? end - p->address : p->length;
+    const piece part = {p->address + low, p->data + low, high - low};
+    search_words(s, &part, of->all[0].word, of->all[of->count - 1].word - of->all[0].word + 1, of, count_instances);
+}
+
+/* Count the words of the undecided slabs in a piece that are equal to the word of a class. The
+ * classes ascend by word. Other memory is not read: often, most slabs are decided. */
 API void fl_shifts_instances(shifts *s, const piece *p, const class *all, uint64_t count) {
     const classes of = {all, count};
-    if (count)
-        search_words(s, p, all[0].word, all[count - 1].word - all[0].word + 1, &of, count_instances);
+    uint64_t start = 0, first = 0, end = 0; /* [first, end): slabs that are not yet searched */
+    uint32_t index = count ? block_reaching(s->slabs, p->address, &start) : NONE;
+    while (index < s->slabs->count && start < p->address + p->length) {
+        const voter *v = &s->voters.items[index];
+        if (v->options && (!end || start > end + NEAR_SLABS)) {
+            if (end)
+                search_instances(s, p, &of, first, end);
+            first = start;
+        }
+        end = v->options ? start + v->bytes : end;
+        if (!next_block(s->slabs, &index, &start))
+            break;
+    }
+    if (end)
+        search_instances(s, p, &of, first, end);
 }
 
 static bool is_zero(const uint8_t *data, uint64_t bytes) {

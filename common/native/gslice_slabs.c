@@ -10,7 +10,7 @@
 #define LEAST_PAGE UINT64_C(128)
 #define RUN 6 /* words: start, stride, size, count, bit, states; ../engine/terms.py */
 #define OTHER 4 /* chunks at the start of a magazine of a ring; their second words are not lists */
-#define FURTHER_AHEAD 32 /* chunks between the one that is prefetched and the one that is read */
+#define GROUP 32u /* lists that are followed before the second words of their chunks are read */
 /* The weight of a slab's start is ONE_SLAB for each slab found there, plus the number of the size
  * class. */
 #define ONE_SLAB (UINT64_C(1) << 32)
@@ -205,27 +205,42 @@ static int list_magazines(piece_reader *r, const uint64_t *heads, uint64_t numbe
 /* Append the heads of further lists: the second words of the chunks [first, end) that are not 0.
  * The first `others` of these chunks are skipped, because their second words are not lists. */
 static int list_further(piece_reader *r, const words *chunks, uint64_t first, uint64_t end, uint64_t others, words *further) {
-    for (uint64_t at = first; at < end; at++) {
-        if (at + FURTHER_AHEAD < chunks->count)
-            __builtin_prefetch(memory_near(r, chunks->items[at + FURTHER_AHEAD] + WORD, WORD));
-        uint64_t head = at - first < others ? 0 : word_of(r, chunks->items[at] + WORD);
+    for (uint64_t at = first + others; at < end; at++) {
+        uint64_t head = word_of(r, chunks->items[at] + WORD);
         if (head && words_push(further, head))
             return NO_MEMORY;
     }
     return DONE;
 }
 
-/* Follow lists of chunks. Outputs: their chunks; in `ends`, the end of each list in `chunks`; in
- * `damaged`, four words for each damaged list: its head, the reason, the node where it ended, and
- * the number of chunks before this node. */
-static int follow_chunks(const piece *pieces, uint64_t count, const words *heads, uint64_t most, words *chunks, uint64_t **ends,
-                         words *damaged) {
+/* Append four words for each damaged list of a group: its head, the reason, the node where it
+ * ended, and the number of chunks before this node. `start`, `ends`: where the chunks of the group
+ * begin, and where those of each list end. */
+static int list_damaged(const words *problems, const uint64_t *heads, uint64_t start, const uint64_t *ends, words *damaged) {
+    for (uint64_t at = 0; at < problems->count; at += 3) {
+        uint64_t list = problems->items[at], found = ends[list] - (list ? ends[list - 1] : start);
+        if (PUSH_ALL(damaged, heads[list], problems->items[at + 1], problems->items[at + 2], found))
+            return NO_MEMORY;
+    }
+    return DONE;
+}
+
+/* Follow lists of at most `most` chunks. Outputs: their chunks; `damaged` (see list_damaged); and,
+ * unless it is NULL, `further`. The second words of the chunks of a group of lists are read while
+ * the chunks are still in the caches. The first `owns` lists are not of a ring. */
+static int follow_chunks(piece_reader *r, const words *heads, uint64_t owns, uint64_t most, words *chunks, words *further, words *damaged) {
+    const uint64_t total = count_words(r->pieces, r->count);
     words problems = {NULL, 0, 0};
-    *ends = malloc((heads->count + 1) * sizeof **ends);
-    int failed = *ends ? fl_follow_all(pieces, count, heads->items, heads->count, 0, most, NULL, chunks, *ends, &problems) : NO_MEMORY;
-    for (uint64_t at = 0; at < problems.count && !failed; at += 3) {
-        uint64_t list = problems.items[at], found = (*ends)[list] - (list ? (*ends)[list - 1] : 0);
-        failed = PUSH_ALL(damaged, heads->items[list], problems.items[at + 1], problems.items[at + 2], found);
+    int failed = DONE;
+    for (uint64_t first = 0; first < heads->count && !failed; first += GROUP) {
+        const uint64_t *group = heads->items + first, lists = heads->count - first < GROUP ? heads->count - first : GROUP;
+        uint64_t start = chunks->count, ends[GROUP];
+        problems.count = 0;
+        failed = follow_lists(r->pieces, r->count, group, lists, 0, most, NULL, total, chunks, ends, &problems);
+        if (!failed)
+            failed = list_damaged(&problems, group, start, ends, damaged);
+        for (uint64_t list = 0; list < lists && further && !failed; start = ends[list++])
+            failed = list_further(r, chunks, start, ends[list], first + list < owns ? 0 : OTHER, further);
     }
     free(problems.items);
     return failed;
@@ -233,21 +248,18 @@ static int follow_chunks(const piece *pieces, uint64_t count, const words *heads
 
 /* Read the chunks of three kinds of lists: threads' magazines, whose first chunks are in `own`;
  * magazines of rings; and further lists, whose heads are second words of the chunks of the others.
- * `damaged`: see follow_chunks. */
+ * `damaged`: see list_damaged. */
 API int fl_slice_magazines(const piece *pieces, uint64_t count, const uint64_t *own, uint64_t owns, const uint64_t *rings, uint64_t classes,
                            uint64_t most, words *chunks, words *damaged) {
     piece_reader r = {pieces, NULL, count};
     words heads = {NULL, 0, 0}, further = {NULL, 0, 0}, more = {NULL, 0, 0};
-    uint64_t *ends = NULL, *further_ends = NULL;
     int failed = words_append(&heads, own, owns) || list_magazines(&r, rings, classes, most, &heads) ? NO_MEMORY : DONE;
     if (!failed)
-        failed = follow_chunks(pieces, count, &heads, most, chunks, &ends, damaged);
-    for (uint64_t list = 0; list < heads.count && !failed; list++)
-        failed = list_further(&r, chunks, list ? ends[list - 1] : 0, ends[list], list < owns ? 0 : OTHER, &further);
+        failed = follow_chunks(&r, &heads, owns, most, chunks, &further, damaged);
     if (!failed)
-        failed = follow_chunks(pieces, count, &further, most, &more, &further_ends, damaged);
+        failed = follow_chunks(&r, &further, 0, most, &more, NULL, damaged);
     if (!failed)
         failed = words_append(chunks, more.items, more.count);
-    FREE_ALL(heads.items, further.items, more.items, ends, further_ends);
+    FREE_ALL(heads.items, further.items, more.items);
     return failed;
 }

@@ -249,8 +249,9 @@ API void fl_kind_totals(const graph *g, block_total *totals) {
 
 /* Return whether at least `number` blocks are of a kind. */
 API bool fl_has_kind(const graph *g, uint8_t kind, uint32_t number) {
-    uint32_t found = 0;
-    for (uint32_t index = 0; index < g->count && found < number; index++)
-        found += g->kinds[index] == kind;
-    return found >= number;
+    const uint8_t *at = g->kinds, *end = g->kinds + g->count;
+    for (; number && at < end; number--, at++)
+        if (!(at = memchr(at, kind, (size_t)(end - at))))
+            return false;
+    return !number;
 }

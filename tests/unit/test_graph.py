@@ -350,3 +350,15 @@ def test_kinds_stay_readable_after_the_graph_is_gone(seed: int) -> None:
     kinds = graphs.graph_of(graphs.native(), heap).kinds()
     assert bytes(kinds) == bytes(graphs.graph_of(graphs.pure(), heap).kinds())
     assert kinds.readonly
+
+
+@given(seed=st.integers(0, 2**32 - 1), count=st.integers(0, 30))
+@settings(max_examples=graphs.share(20))
+def test_at_least_a_number_of_blocks_is_of_a_kind(seed: int, count: int) -> None:
+    heap = graphs.random_heap(seed, count, 16, 2)
+    for engine in (graphs.native(), graphs.pure()):
+        graph = graphs.graph_of(engine, heap)
+        kinds = bytes(graph.kinds())
+        for kind in Kind:
+            number = kinds.count(kind)
+            assert [graph.has_kind(kind, least) for least in (0, number, number + 1)] == [True, True, False]

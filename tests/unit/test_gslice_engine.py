@@ -147,6 +147,9 @@ def test_damaged_slabs(arch: Arch, seed: int, damage: int) -> None:
     if damage % 3 == 1:
         image.heads[rng.randrange(CLASSES)] = rng.choice((8, arch.mask, *image.heads))
     heads = [rng.choice((*image.chunks(rng.choice(image.slabs)), 0, 8)) for _ in range(5)]
+    one = InstanceType(0, BASE + SIZE + 0x100, word, 2 * word * rng.randrange(4), 2 * word * rng.randrange(1, 8))
+    for _ in range(damage):
+        image.put(BASE + word * rng.randrange(SIZE // word), one.class_address)
     results = []
     for engine in engines(arch):
         read = read_slabs(engine, image.pieces(), image.heads)
@@ -154,6 +157,9 @@ def test_damaged_slabs(arch: Arch, seed: int, damage: int) -> None:
         assert bounds == sorted(bounds)
         results.append((read, read_magazines(engine, image.pieces(), heads[:2], heads[2:], 50)))
         starts = chunk_starts(engine, read)
+        for piece in image.pieces():
+            starts.count_instances(piece, [one])
+        starts.elect()
         for piece in image.pieces():
             starts.count_pointers(piece)
         starts.elect()
@@ -260,6 +266,45 @@ def test_damaged_magazines(arch: Arch, seed: int, damage: int) -> None:
         results = [read_magazines(engine, image.pieces(), own, rings, most) for engine in engines(arch)]
         assert results[0] == results[1]
         assert len(results[0][0]) <= 2 * SIZE // word  # each chunk at most twice: in a magazine and in a further list
+
+
+@pytest.mark.parametrize("arch", ARCHES, ids=lambda arch: arch.name)
+def test_many_magazines(arch: Arch) -> None:
+    """Each slab has two magazines of threads with two chunks each. The second word of the first of these chunks leads to two more chunks.
+    Every tenth magazine is damaged: its second chunk leads back to the first one."""
+    image, word = Image(arch, 11), arch.word
+    parts = [chunks[at : at + 4] for chunks in map(image.chunks, image.slabs) for at in (0, 4) if len(chunks) >= at + 4]
+    assert len(parts) > 40
+    for number, chunks in enumerate(parts):
+        for chunk in chunks:
+            image.put(chunk + word, 0)
+        image.chain(chunks[:2])
+        image.put(chunks[0] + word, image.chain(chunks[2:]))
+        if number % 10 == 0:
+            image.put(chunks[1], chunks[0])
+    heads = [chunks[0] for chunks in parts]
+    for engine in engines(arch):
+        found, troubles = read_magazines(engine, image.pieces(), heads, [], 10_000)
+        assert list(found) == [chunk for part in (slice(2), slice(2, 4)) for chunks in parts for chunk in chunks[part]]
+        assert [head for head, _ in troubles] == heads[::10]
+        assert all("2" in why for _, why in troubles), troubles
+
+
+@pytest.mark.parametrize("arch", ARCHES, ids=lambda arch: arch.name)
+def test_instances_outside_of_slabs(arch: Arch) -> None:
+    """A word of a class after the last chunk of a slab is no evidence, although the private data of the instance would begin in the
+    slab."""
+    image, word = Image(arch, 5), arch.word
+    unknown = [slab for slab in image.slabs if slab.choices > 1]
+    one = InstanceType(0, BASE + SIZE + 0x100, 2 * word, 8 * word, 0)
+    for slab in unknown:
+        image.put(slab.info + 4 * word, one.class_address)
+    for engine in engines(arch):
+        read = read_slabs(engine, image.pieces(), image.heads)
+        starts = chunk_starts(engine, read)
+        for piece in image.pieces():
+            starts.count_instances(piece, [one])
+        assert starts.elect() == len(unknown) > 3
 
 
 @pytest.mark.parametrize("arch", ARCHES, ids=lambda arch: arch.name)

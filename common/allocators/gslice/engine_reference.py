@@ -150,15 +150,15 @@ class Starts:
         self._votes = [[0] * slabs.choices[number] for number in self._numbers]
 
     def _count(self, address: int, least: int = 0) -> None:
-        """Count evidence that a chunk of at least `least` bytes begins at `address`."""
+        """Count evidence that a chunk begins at `address`, and that `least` bytes are used."""
         at = bisect_right(self._starts, address) - 1
         if at < 0 or address % self._unit:
             return
         number = self._numbers[at]
         chunk, count = self._slabs.runs[RUN * number + 2 : RUN * number + 4]
         choices, offset = len(self._votes[at]), address - self._starts[at]
-        shift = offset % chunk // self._unit
-        if offset < chunk * count + choices * self._unit and shift < self._slabs.choices[number] > 1 and least <= chunk:
+        shift, end = offset % chunk // self._unit, chunk * count + choices * self._unit
+        if offset + max(least, 1) <= end and shift < self._slabs.choices[number] > 1 and least <= chunk:
             self._votes[at][shift] += 1
 
     def count_chunks(self, chunks: array[int]) -> None:
