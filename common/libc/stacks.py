@@ -73,7 +73,8 @@ def dead_stacks(target: Target, engine: Engine, regions: Sequence[Region]) -> li
         return []
     cached = _rings(target, threads).cached
     if cached is None:
-        cached = list(_descriptors(target, engine, regions))
+        # In Go programs without C code, thread pointers do not refer to a struct pthread.
+        cached = list(_descriptors(target, engine, regions)) if any(word_at(target, tcb) in (tcb, 0) for tcb in live) else []
     ended = [tcb for tcb in cached if tcb not in live]
     offset = _live_offset(target, threads)
     if offset == NO_OFFSET:
@@ -162,10 +163,9 @@ def _read_u32(target: Target, address: int) -> int:
 
 
 def _pthread_words(target: Target, tcb: int) -> tuple[int, tuple[int, ...]]:
-    """Return (offset of the first word, words) of struct pthread.
-
-    In variant I the start of struct pthread is unknown, and may be the start of a mapping. Then the
-    readable bytes right below the thread pointer are returned."""
+    """Return (offset of the first word, words) of struct pthread. In variant I its start is
+    unknown, and may be the start of a mapping. Then the readable bytes right below the thread
+    pointer are returned."""
     if _variant_two(target, tcb):
         return 0, words_at(target, tcb, PTHREAD_BYTES)  # fewer if it is at the end of its mapping
     data, end = b"", tcb
@@ -210,7 +210,7 @@ _T = TypeVar("_T")
 
 def _pick_sample(items: Sequence[_T]) -> Sequence[_T]:
     """Return all items, or MAX_VOTERS of them at equal distances."""
-    return items[:: -(-len(items) // MAX_VOTERS)] if len(items) > MAX_VOTERS else items
+    return items[:: -(-len(items) // MAX_VOTERS) or 1]
 
 
 def _variant_two(target: Target, tcb: int) -> bool:

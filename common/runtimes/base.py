@@ -377,8 +377,7 @@ class Runtime:
         return not self.garbage_remedy
 
     def is_own_name(self, symbol: str) -> bool:
-        """Return whether a variable of the module `where` belongs to the runtime, or to its managed
-        language."""
+        """Return whether a variable of `where` belongs to the runtime or its managed language."""
         return True
 
     def release_command(self, call: str) -> str:
