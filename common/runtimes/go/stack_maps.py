@@ -4,7 +4,7 @@ Sources: Go 1.18 to 1.26, src/runtime: stkframe.go (getStackMap; stack.go up to 
 argMapInternal: functions of reflect), traceback.go (resolveInternal: varp, argp), symtab.go
 (stackmap, funcdata, pcdatavalue), stack.go (stackObjectRecord: up to 1.23 a negative number of
 bytes says that gcdata is a program); src/internal/abi: symtab.go (the numbers of the tables),
-abi.go (RegArgs)."""
+abi.go (registers)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST_WORDS, _MOST_OBJECTS = 1 << 20, 1 << 12
 # Functions that run in place of one that reflect has made, whose arguments they take.
 _STUBS = ("reflect.makeFuncStub", "reflect.methodValueCall")
 _CONTEXT, _HAS_RESULTS = 0, 4 * _WORD  # their local variables: offsets from the first one
-# Their last local variable has the registers of the arguments (RegArgs: integers, floats, pointers,
+# Their last local variable has the registers of the arguments (integers, floats, pointers,
 # a bitmap). Its size, and where its pointers begin and end, on x86-64 and AArch64.
 _X86_REGISTERS, _ARM_REGISTERS = (272, 192, 264), (392, 256, 384)
 _MOST_SHARED = 8  # maximum size of all objects of a frame, in sizes of the frame
