@@ -56,6 +56,12 @@ KINDS: dict[str, tuple[int, str, str, str]] = {
         r"500 goroutines wait in net/http\.\(\*persistConn\)\.readLoop .*: IO wait\. .* use one http\.Client",
         "",
     ),
+    "bodies": (
+        200,
+        "goroutines",
+        r"200 goroutines wait in net/http\.\(\*persistConn\)\.readLoop .*: select\. .* close the body of each response",
+        "",
+    ),
     "syncmap": (20_000, "retained-objects", r"\(at \+\d+ of one used in main\.syncmap.* retains .* 20,000 main\.Session", ""),
     "loops": (
         1_000,
@@ -71,7 +77,7 @@ KINDS: dict[str, tuple[int, str, str, str]] = {
     ),
     "mappings": (20, "go-mappings", r"leaked: 20 MiB in 20 mappings of syscall\.Mmap .* 20 of 1\.0 MiB\. call syscall\.Munmap", ""),
 }
-DEFAULT = ("heartbeats", "mappings")
+DEFAULT = ("heartbeats", "bodies", "mappings")
 UNTIL = {"after": "1.22"}  # since 1.23, the collector frees timers that have not fired
 
 

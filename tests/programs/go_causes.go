@@ -1,15 +1,17 @@
-// A program that leaks: the kind and the number are arguments. Kinds: "heartbeats" (time.AfterFunc, beside a ticker that a variable
-// refers to), "after" (time.After in a loop), "tickers" (structures with tickers that are never stopped), "defers" (deferred calls in a
-// loop), "closures" (finalizers that use the object), "subscribers" (a map in a structure, of channels), "queue" (a channel from which
-// nobody receives), "buffers" (large buffers in a sync.Pool), "versions" (a list of which sync/atomic.Value has the last), "handlers"
-// (HTTP handlers that wait), "clients" (an HTTP client for each request), "syncmap" (a sync.Map in a structure), "mappings"
-// (syscall.Mmap without Munmap), "loops" (goroutines that receive from tickers), "deadlines" (contexts with a timeout, children of one that
-// can be cancelled), "ballast" (an array of 512 MiB, of which the number in MiB is used), "beside" (such an array and a sync.Map), "unused"
-// (goroutines with arrays of 1 MiB that they never use), "sized" (a map that was created for 4 million entries). Prints "ready".
+// A program that leaks: the kind and the number are arguments. Kinds: "heartbeats" (time.AfterFunc, beside a ticker that a variable refers
+// to), "after" (time.After in a loop), "tickers" (structures with tickers that are never stopped), "defers" (deferred calls in a loop),
+// "closures" (finalizers that use the object), "subscribers" (a map in a structure, of channels), "queue" (a channel from which nobody
+// receives), "buffers" (large buffers in a sync.Pool), "versions" (a list of which sync/atomic.Value has the last), "handlers" (HTTP
+// handlers that wait), "clients" (an HTTP client for each request), "bodies" (responses that are compressed, of which only a part is read),
+// "syncmap" (a sync.Map in a structure), "mappings" (syscall.Mmap without Munmap), "loops" (goroutines that receive from tickers),
+// "deadlines" (contexts with a timeout, children of one that can be cancelled), "ballast" (an array of 512 MiB, of which the number in MiB
+// is used), "beside" (such an array and a sync.Map), "unused" (goroutines with arrays of 1 MiB that they never use), "sized" (a map that
+// was created for 4 million entries). Prints "ready".
 package main
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"fmt"
 	"io"
@@ -221,6 +223,40 @@ func clients(count int) {
 	}
 }
 
+func bodies(count int) {
+	var packed bytes.Buffer
+	writer, block, state := gzip.NewWriter(&packed), make([]byte, 1<<16), uint32(1)
+	for at := range block { // it cannot be compressed
+		state = state*1664525 + 1013904223
+		block[at] = byte(state >> 24)
+	}
+	writer.Write(block)
+	writer.Close()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	go func() {
+		for request := make([]byte, 4096); ; {
+			connection, err := listener.Accept()
+			if err != nil {
+				panic(err)
+			}
+			connection.Read(request)
+			fmt.Fprintf(connection, "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 1000000\r\n\r\n")
+			connection.Write(packed.Bytes())
+			connections = append(connections, connection)
+		}
+	}()
+	for i := 0; i < count; i++ {
+		response, err := http.Get("http://" + listener.Addr().String())
+		if err != nil {
+			panic(err)
+		}
+		response.Body.Read(block[:100])
+	}
+}
+
 type Registry struct {
 	name string
 	all  sync.Map
@@ -290,7 +326,7 @@ func main() {
 	count, _ := strconv.Atoi(os.Args[2])
 	map[string]func(int){
 		"heartbeats": heartbeats, "after": after, "tickers": tickers, "defers": defers, "closures": closures, "queue": queue,
-		"subscribers": subscribers, "buffers": buffers, "versions": versions, "handlers": handlers, "clients": clients,
+		"subscribers": subscribers, "buffers": buffers, "versions": versions, "handlers": handlers, "clients": clients, "bodies": bodies,
 		"syncmap": syncmap, "mappings": mappings, "loops": loops, "deadlines": deadlines, "ballast": ballast, "beside": beside,
 		"unused": func(count int) { go unused(count) }, "sized": sized, "called": called,
 	}[os.Args[1]](count)
