@@ -46,6 +46,7 @@ groff groff
 /usr/include/sqlite3.h libsqlite3-dev
 /usr/include/talloc.h libtalloc-dev
 /usr/include/apr-1.0/apr_pools.h libapr1-dev
+/usr/include/apr-1.0/apr_buckets.h libaprutil1-dev
 /usr/include/glib-2.0/glib-object.h libglib2.0-dev
 /usr/include/uv.h libuv1-dev
 php php-cli
