@@ -68,7 +68,8 @@ class NativeOwners:
         word = next(self._native_words(address, self.holders.sizes[at]), None) if path and is_known else None
         if found is None or word is None:
             return path
-        field = graph.name_member(found.block, word[0])
+        # The block may begin with a header.
+        field = graph.name_member(found.block, address + word[0] - found.address)
         return f"{path}{field if field.startswith('.') else ''} → block of {number(word[1])} B"
 
     def _native_words(self, address: int, size: int) -> Iterator[tuple[int, int]]:
