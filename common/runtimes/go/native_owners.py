@@ -106,7 +106,7 @@ def choose_calls(found: Iterable[tuple[str, str]], is_text: bool, type_name: str
     others, which copies of Go's bytes do not.
 
     Functions whose names do not show what they do are added if no function certainly fits, but only
-    if they are few."""
+    if they are few. For blocks without a type, a function such as image_new fits better."""
     every = list(found)
     known = [key for key in every if key[0] in _ALLOCATING or _MAKING.search(key[0])]
     certain = _choose_certain(known, is_text, type_name)
@@ -118,7 +118,8 @@ def choose_calls(found: Iterable[tuple[str, str]], is_text: bool, type_name: str
     elif not is_text:
         likely = [key for key in known if key[0] not in _STRINGS and not (has_parts and key[0] == _BYTES)]
     unknown = [key for key in every if key not in known and not _ENDING.search(key[0])]
-    return [*likely, *unknown] if len(unknown) <= _MOST_CALLS and not (is_text and likely) else likely
+    fits = bool(likely) if is_text else not type_name and any(key[0] not in _ALLOCATING for key in likely)
+    return [*likely, *unknown] if len(unknown) <= _MOST_CALLS and not fits else likely
 
 
 def _choose_certain(known: Sequence[tuple[str, str]], is_text: bool, type_name: str) -> Sequence[tuple[str, str]]:
