@@ -25,7 +25,7 @@ Report = Callable[[float], None]
 
 class Reference(NamedTuple):
     """A reference from an object to another one. `source` and `target`: indices of their blocks.
-    `offset`: the distance of the word from the object's start."""
+    `offset`: the distance of the word from the object's start, behind a header of the block."""
 
     source: int
     target: int
@@ -72,14 +72,37 @@ class GraphDump:
         start, end = (blocks.address(0), blocks.address(len(blocks) - 1)) if len(blocks) else (0, 0)
         for addresses, values in self._graph.reference_words():
             sources, targets = (blocks.find_all(array("Q", words))[0] for words in (addresses, values))
-            firsts = blocks.columns_of(sources).address
-            rows = zip(sources, targets, addresses, firsts)
+            rows = zip(sources, targets, addresses, self._list_starts(sources))
             yield [
                 Reference(source, target, address - first)
                 for source, target, address, first in rows
                 if source != NO_BLOCK and target != NO_BLOCK and written[source] and written[target]
             ]
             self._report((addresses[-1] - start) / (end - start or 1) if addresses else 0.0)
+
+    def objects(self) -> Iterator[tuple[int, Iterable[Reference]]]:
+        """Yield the index of each object that is written, ascending, and its references."""
+        at = 0
+        for index, references in groupby(chain.from_iterable(self.references()), lambda one: one.source):
+            yield from ((other, ()) for other in self._list_written(at, index))
+            yield index, references
+            at = index + 1
+        yield from ((other, ()) for other in self._list_written(at, len(self.written)))
+
+    def _list_written(self, first: int, end: int) -> Iterator[int]:
+        """Yield the indices in [first, end) of objects that are written."""
+        at = self.written.find(1, first, end)
+        while at >= 0:
+            yield at
+            at = self.written.find(1, at + 1, end)
+
+    def _list_starts(self, indices: Sequence[int]) -> Iterator[int]:
+        """Yield the address at which the object in each of these blocks begins."""
+        last, start = NO_BLOCK, 0
+        for index in indices:
+            if index != last:
+                last, start = index, self._graph.extent(index)[0] if index != NO_BLOCK else 0
+            yield start
 
     def roots(self) -> list[tuple[str, list[int]]]:
         """Return the name of each root, and the indices of the objects to which it refers, each
@@ -102,15 +125,13 @@ def write_graph_lines(graph: DumpableGraph, out: BinaryIO, report: Report) -> li
     for name, indices in dump.roots():
         for index in indices:
             roots.setdefault(index, []).append(name)
-    lines, at = list[str](), 0
-    for index, references in groupby(chain.from_iterable(dump.references()), lambda one: one.source):
-        lines += [_line(dump, other, (), retained, roots) for other in range(at, index) if dump.written[other]]
+    lines = list[str]()
+    for index, references in dump.objects():
         lines.append(_line(dump, index, references, retained, roots))
-        at = index + 1
         if len(lines) >= _STEP:
             out.write("".join(lines).encode())
             lines.clear()
-    lines += [_line(dump, other, (), retained, roots) for other in range(at, len(dump.written)) if dump.written[other]]
+            report(index / len(dump.written))
     out.write("".join(lines).encode())
     return [f"{sum(dump.written):,} objects, garbage included"]
 

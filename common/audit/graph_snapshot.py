@@ -21,7 +21,7 @@ def write_graph_snapshot(graph: DumpableGraph, out: BinaryIO, report: Report) ->
     """Write the live objects. Returns sentences about the content. Raises OSError if `out` cannot
     be written."""
     dump = GraphDump(graph, report, False)
-    snapshot = _Snapshot(dump)
+    snapshot = _Snapshot(dump, report)
     snapshot.write(out)
     return [f"{sum(dump.written):,} live objects and {len(snapshot.roots):,} roots; garbage is left out"]
 
@@ -29,8 +29,8 @@ def write_graph_snapshot(graph: DumpableGraph, out: BinaryIO, report: Report) ->
 class _Snapshot:
     """The nodes and edges of a snapshot. `roots`: see GraphDump.roots."""
 
-    def __init__(self, dump: GraphDump) -> None:
-        self._dump, self.roots = dump, dump.roots()
+    def __init__(self, dump: GraphDump, report: Report) -> None:
+        self._dump, self._report, self.roots = dump, report, dump.roots()
         self._texts = {"": 0}
         self._nodes = array("I", bytes(4 * len(dump.written)))
         self._count = 1 + len(self.roots)
@@ -66,6 +66,7 @@ class _Snapshot:
                 if dump.written[index]
             ]
             out.write("".join(lines).encode())
+            self._report(end / len(nodes))
 
     def _write_edges(self, out: BinaryIO) -> None:
         separator = b""

@@ -24,9 +24,9 @@ _HEAPS = {
 }
 _MISSING = {
     "hprof": "no Java heap",
-    "heapsnapshot": "no heap of V8 or Go",
-    "ndjson": "no heap of Python or Go",
-    "objspace": "no heap of Ruby",
+    "heapsnapshot": "no readable heap of V8 or Go",
+    "ndjson": "no readable heap of Python or Go",
+    "objspace": "no readable heap of Ruby",
 }
 
 _Write = Callable[[BinaryIO, Callable[[float], None]], Optional[list[str]]]

@@ -21,6 +21,7 @@ from findleaks.disasm.functions import resolve_stub
 from findleaks.errors import UnreadableMemory
 from findleaks.target.arch import I386, X86_64
 from findleaks.target.base import Range, Target
+from findleaks.target.interruptible import interruptible
 from findleaks.target.ranges import merge_ranges, merge_to_most, range_at
 from findleaks.unwind.cfi import Row
 from findleaks.unwind.frames import CALL_BYTES, STACK_TOP, Unwinder, is_return_address
@@ -33,6 +34,7 @@ LARGEST_FRAME = 1 << 20  # bytes at the upper end of a stack that are searched i
 _CLUSTERS = 4  # ranges of code whose addresses are searched for
 # Return addresses of one stack that are examined, from the upper end downward
 _MOST_PLACES, _MOST_TRIED = 4096, 256
+_POLLED = 16  # of these between two checks for Ctrl-C
 _MOST_INNER = 64  # return addresses below a frame that are examined for its callee
 _MOST_FRAMES = 8  # outermost frames that are listed
 _SAVED = 7  # words below a return address that may contain the caller's frame pointer
@@ -89,6 +91,7 @@ class StackSearch:
         self._sp, self._fp = names.index(target.arch.sp), names.index(target.arch.frame_pointer)
         self._returns: dict[int, bool] = {}
         self._ends: dict[int, bool] = {}
+        self._functions: dict[int, Optional[int]] = {}
 
     def frames(self, start: int, end: int) -> Optional[list[int]]:
         """Return at most _MOST_FRAMES return addresses; see find_stack_frames. Large frames are
@@ -136,7 +139,8 @@ class StackSearch:
     def _find_outermost(self, places: Sequence[_Place], top: Range, end_slot: Optional[int]) -> Optional[_Frame]:
         """Return the outermost frame, which ends in the range `top`. `end_slot`: the place where
         makecontext wrote an address; None if unknown."""
-        for at in range(len(places) - 1, max(len(places) - 1 - _MOST_TRIED, -1), -1):
+        tried = range(len(places) - 1, max(len(places) - 1 - _MOST_TRIED, -1), -1)
+        for at in interruptible(self._target, tried, _POLLED):
             frame = self._frame(places[at], top.end, end_slot)
             if frame is None or frame.end <= top.start or self._is_recorded(places, at):
                 continue
@@ -258,8 +262,10 @@ class StackSearch:
 
     def _function(self, address: int) -> Optional[int]:
         """Return the start of the function at an address; None if it is unknown."""
-        extent = self._unwinder.extent(address)
-        return extent.start if extent is not None else None
+        if address not in self._functions:
+            extent = self._unwinder.extent(address)
+            self._functions[address] = extent.start if extent is not None else None
+        return self._functions[address]
 
     def _read_word(self, address: int) -> int:
         try:

@@ -83,6 +83,7 @@ def test_objects_references_and_roots(tmp_path: Path) -> None:
     for objects in (read_snapshot(snapshot), read_lines(lines)):
         assert objects.tree("variable main.looped", ".left", ".right") == {"main.Looped": COUNT}
         assert objects.tree("variable main.list", ".next") == {"main.Listed": COUNT}
+        assert objects.tree("variable main.wide", ".next") == {"main.Wide": COUNT}
     check_lines(lines)
     said = findleaks("runtime", "-o", str(tmp_path / "go.hprof"), str(core))
     assert "there is no Java heap to write; found: Go" in said

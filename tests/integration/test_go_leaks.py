@@ -171,7 +171,7 @@ def test_owners_of_blocks_of_c(version: str, tmp_path: Path) -> None:
     assert re.search(rf"{OWNERS:,} objects of main\.Image retain [\d.]+ MiB; one of them is reached by variable at ", join_text(held))
     assert re.search(r"main\.Image\.handle → block of 24 B\. free memory of C with C\.free", join_text(held)), join_text(held)
     calls = lost["evidence"]["allocating_calls"]["calls"]
-    assert calls == ["C.image_new in main.open (programs/go_owners.go:39)", "C.malloc in main.size (programs/go_owners.go:47)"]
+    assert calls == ["C.image_new in main.open (programs/go_owners.go:41)", "C.malloc in main.size (programs/go_owners.go:49)"]
     assert any(one.startswith("call the function of the library that deletes such an object") for one in lost["try"])
 
 
@@ -181,7 +181,7 @@ def test_owners_and_calls_of_leaked_blocks(tmp_path: Path) -> None:
     with Running([str(build(tmp_path, "", STRIPPED, name="go_owners", cgo=True)), "some", "800"], tmp_path / "run") as run:
         lost = first_finding("--pid", str(run.pid))
     assert (lost["finding"], lost["evidence"]["living_owner"]["type"]) == ("lost", "main.Image")
-    assert "may allocate such objects in these calls: C.image_new in main.open (programs/go_owners.go:39) and C.malloc in " in lost["cause"]
+    assert "may allocate such objects in these calls: C.image_new in main.open (programs/go_owners.go:41) and C.malloc in " in lost["cause"]
 
 
 USED = 300

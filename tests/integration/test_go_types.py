@@ -58,5 +58,5 @@ def test_trees_that_only_variables_refer_to(version: str, tmp_path: Path) -> Non
         printed = dict(line.split() for line in run.output.splitlines() if line.startswith("main."))
         page = runtime_page("go", "--pid", str(run.pid))
     found = {str(one["name"]): str(one["objects"]) for one in page["types"] if one["objects"]}
-    assert len(printed) == 8
+    assert len(printed) == 9
     assert {name: count for name, count in found.items() if name.startswith("main.")} == printed

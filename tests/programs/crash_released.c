@@ -7,6 +7,8 @@
  * loop: an element of an array, in a loop.
  * jumped: an argument of a function that jumps to free().
  * loaded: loaded by a function that jumps to free().
+ * cleared: the same, and the function clears the member before the jump.
+ * emptied: loaded by the caller of a function, which clears the member before it calls free().
  * grown: like interior, passed to realloc(). */
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +31,16 @@ SEPARATE static void release_all(char **blocks, int count) {
 }
 SEPARATE static void jump(void *block) { free(block); }
 SEPARATE static void jump_loaded(struct holder *one) { free(one->data); }
+SEPARATE static void jump_cleared(struct holder *one) {
+    char *data = one->data;
+    one->data = NULL;
+    free(data);
+}
+SEPARATE static void release_and_empty(void *block, struct holder *one) {
+    one->data = NULL;
+    free(block);
+    calls++;
+}
 
 int main(int count, char **words) {
     const char *word = words[count - 1];
@@ -47,6 +59,8 @@ int main(int count, char **words) {
     else if (!strcmp(word, "grown")) grow_member(holder);
     else if (!strcmp(word, "loop")) release_all(blocks, 4);
     else if (!strcmp(word, "jumped")) jump(pointer);
+    else if (!strcmp(word, "cleared")) jump_cleared(holder);
+    else if (!strcmp(word, "emptied")) release_and_empty(holder->data, holder);
     else if (!strcmp(word, "loaded")) jump_loaded(holder);
     else release(pointer);
     return calls;

@@ -86,6 +86,14 @@ type LeftMaker struct{}
 
 func (LeftMaker) make() *Left { return &Left{name: fmt.Sprint("left", os.Getpid())} }
 
+// Since Go 1.22, the block of such a large object begins with a header.
+type Wide struct {
+	counts [80]int
+	name   string
+	next   *Wide
+	key    int
+}
+
 type Tree struct {
 	count int
 	root  *Owned
@@ -97,6 +105,7 @@ var looped *Looped
 var recursive *Recursive
 var returned *Returned
 var list List
+var wide *Wide
 var tree Tree
 var hidden = &HiddenTree{}
 var pointed = &PointedList{name: "pointed"}
@@ -233,6 +242,7 @@ func fill(count int) {
 		hide(hidden, key)
 		point(key)
 		nest(key)
+		wide = &Wide{key: key, name: fmt.Sprint("wide", key), next: wide}
 	}
 	choose()
 	mix(&mixed[0], 1)
@@ -244,7 +254,7 @@ func main() {
 	count, _ := strconv.Atoi(os.Args[1])
 	fill(count)
 	runtime.GC()
-	for _, name := range []string{"Looped", "Recursive", "Returned", "Listed", "Owned", "Hidden", "Pointed", "Nested"} {
+	for _, name := range []string{"Looped", "Recursive", "Returned", "Listed", "Owned", "Hidden", "Pointed", "Nested", "Wide"} {
 		fmt.Println("main."+name, count)
 	}
 	waitForOthers()

@@ -40,6 +40,7 @@ def test_calls(is_text: bool, type_name: str, has_parts: bool, chosen: set[str])
         (("CString", "mk_free"), False, set()),
         (("malloc", "mk", "mk_free"), False, {"malloc", "mk"}),
         (("malloc", "a", "b", "c", "d"), False, {"malloc"}),
+        (("malloc", "image_new", "image_width"), False, {"malloc", "image_new"}),
     ],
 )
 def test_functions_whose_names_say_nothing(names: tuple[str, ...], is_text: bool, chosen: set[str]) -> None:

@@ -62,12 +62,13 @@ class _Source(NamedTuple):
 class StraightAArch64:
     """The instructions of a function that ran one after the other, up to the one at `place`.
     `steps` has only this one if the others are unknown. `registers` has the values of the registers
-    there that are known."""
+    there that are known. `reads_memory`: whether the memory from which these instructions loaded
+    certainly has the same values now."""
 
     def __init__(self, tracer: Tracer, level: int, place: int, is_outer: bool = False, callers: int = _MOST_CALLERS) -> None:
         """`is_outer`: whether code ran after the instruction at `place`, which is a call.
         `callers`: maximum number of frames through which an argument is followed."""
-        self._callers = callers
+        self._callers, self.reads_memory = callers, True
         self._tracer, self._target, self._unwinder, self._level = tracer, tracer.target, tracer.unwinder, level
         self._memory = Memory(tracer.target)
         self._decoder, self._registers = aarch64.decoder()
@@ -209,13 +210,16 @@ class StraightAArch64:
         address = self._address(last, source, depth)
         if address is None or not source.loads:
             return address
-        return None if self._may_write(last + 1) else self._memory.word(address)
+        return self._memory.word(address) if self.reads_memory and not self._may_write(last + 1) else None
 
     def _value_in_caller(self, register: int, depth: int) -> Optional[int]:
         """Return the value of an argument of the function at its start, if the caller is certain;
         otherwise None."""
         outer = self._find_caller() if self._is_entry and register < _ARGUMENTS and not self._leaves and depth > 0 else None
-        return outer._value(len(outer.steps) - 1, register, depth - 1) if outer is not None else None
+        if outer is None:
+            return None
+        outer.reads_memory = self.reads_memory and not any(writes_beyond_frame(*step, self._registers) for step in self.steps[:-1])
+        return outer._value(len(outer.steps) - 1, register, depth - 1)
 
     def _find_caller(self) -> Optional[StraightAArch64]:
         """Return the code of the caller before its call of this function; None if it is not
@@ -241,7 +245,7 @@ class StraightAArch64:
 
     def _may_write(self, at: int) -> bool:
         """Whether instructions from `at` on, without the last one, may change memory."""
-        return any(one.flow == "call" or not insn.id or _WRITES.match(insn.insn_name()) for insn, one in self.steps[at:-1])
+        return any(_writes(*step) for step in self.steps[at:-1])
 
     def _sum_added(self, at: int, register: int) -> Optional[int]:
         """Return what the instructions from `at` on, without the last one, add to a register; None
@@ -346,3 +350,16 @@ class StraightAArch64:
 def find_changes(one: Effect) -> int:
     """Return the mask of the registers that an instruction may change."""
     return AFTER_CALL if one.flow == "call" else MASK if one.flow in ("unknown", "system") else one.changed
+
+
+def _writes(insn: Any, one: Effect) -> bool:
+    """Whether an instruction may change memory."""
+    return one.flow == "call" or not insn.id or _WRITES.match(insn.insn_name()) is not None
+
+
+def writes_beyond_frame(insn: Any, one: Effect, registers: Mapping[int, tuple[int, int]]) -> bool:
+    """Whether an instruction may change other memory than the frame of its function. `registers`:
+    see aarch64.decoder."""
+    if one.flow == "call" or not insn.id or not _writes(insn, one):
+        return _writes(insn, one)
+    return all(each.type != MEMORY or registers.get(each.mem.base, (-1, 0))[0] != SP for each in insn.operands)

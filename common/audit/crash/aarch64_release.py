@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Optional
 
 from findleaks.allocators.memory import Memory
-from findleaks.audit.crash.aarch64_code import AFTER_CALL, INSTRUCTION, MASK, SP, StraightAArch64, find_changes
+from findleaks.audit.crash.aarch64_code import AFTER_CALL, INSTRUCTION, MASK, SP, StraightAArch64, find_changes, writes_beyond_frame
 from findleaks.audit.crash.value_origin import Origin, Tracer
 from findleaks.disasm import aarch64
 from findleaks.disasm.aarch64_effects import effect
@@ -36,12 +36,14 @@ class PassedPointer(NamedTuple):
 
 class _Known(NamedTuple):
     """The value of a register. It was loaded from the word at the address `word`; 0: the value of
-    argument `register` plus `offset`."""
+    argument `register` plus `offset`. `is_fixed`: whether it was not read from memory, which may
+    have changed after the register was loaded."""
 
     value: int
     register: int
     offset: int = 0
     word: int = 0
+    is_fixed: bool = False
 
 
 def find_passed_pointer(tracer: Tracer, caller: int, function: int, is_proven: bool) -> Optional[PassedPointer]:
@@ -55,8 +57,10 @@ def find_passed_pointer(tracer: Tracer, caller: int, function: int, is_proven: b
     if not called or (not is_proven and called != function and extent is not None and extent.start == called):
         return None
     values = {number: value for number in range(_ARGUMENTS) if (value := code.value(number)) is not None}
-    through = list[int]()
-    known = _follow(tracer.target, called, {number: _Known(value, number) for number, value in values.items()}, function, through)
+    code.reads_memory, through = False, list[int]()
+    passed = {number: _Known(value, number, is_fixed=code.value(number) == value) for number, value in values.items()}
+    code.reads_memory = True
+    known = _follow(tracer.target, called, passed, function, through)
     if known is None:
         return None
     if known.word:
@@ -85,6 +89,8 @@ def _follow(target: Target, start: int, known: Mapping[int, _Known], goal: int, 
         if insn is None or not insn.id:
             return None
         one, address = effect(insn), address + INSTRUCTION
+        if writes_beyond_frame(insn, one, numbers):
+            registers = {number: value for number, value in registers.items() if value.is_fixed}
         if one.flow == "jump" and one.target:
             address = resolve_stub(target, one.target)
             if address != goal:

@@ -341,3 +341,22 @@ def _find_changed(code: Instruction, one: Effect) -> int:
     if not operands and (code.name in SET_VECTOR or code.name in SET_VEX):
         return 0
     return _EXTENSIONS.get(code.name, one.changed)
+
+
+def sum_added(code: StraightCode, at: int, register: int) -> Optional[int]:
+    """Return what instructions from `at` on, without the last one, add to a register; None if they
+    change it otherwise. Example: a loop loads an element, and adds 8 before it calls free()."""
+    added, bit = 0, 1 << register
+    for step in code.steps[at:-1]:
+        one = step.code
+        if not step.changed & bit:
+            continue
+        if one.destination != register or not one.wide or step.effect.flow == "call":
+            return None
+        if one.name in ("add", "sub") and one.immediate is not None and one.displacement is None:
+            added += one.immediate if one.name == "add" else -one.immediate
+        elif one.name == "lea" and one.base == register and one.scaled == NONE:
+            added += one.displacement or 0
+        else:
+            return None
+    return added

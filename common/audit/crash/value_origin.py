@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, Optional
 
 from findleaks.allocators.memory import Memory
-from findleaks.audit.crash.straight_code import CodeReader, StraightCode
+from findleaks.audit.crash.straight_code import CodeReader, StraightCode, sum_added
 from findleaks.disasm.functions import find_slot, resolve_stub
 from findleaks.disasm.instruction import NONE, Instruction
 from findleaks.disasm.registers import ARGUMENTS, CALLEE_SAVED, GENERAL, RAX, RBP, RDI, RIP, RSP
@@ -75,6 +75,7 @@ class Tracer:
         self._code: dict[int, Optional[StraightCode]] = {}
         self._left = _MOST_VALUES
         self._is_distinct = False  # whether an equal word elsewhere is hardly equal by chance
+        self._reads_memory = True  # whether words that were loaded have the same values now
 
     def code(self, level: int) -> Optional[StraightCode]:
         """Return the code before the place at which a frame is; None if it is unknown."""
@@ -311,7 +312,7 @@ class Tracer:
             now = self.known_registers(level).get(RSP)
             return None if now is None or None in moves else now - sum(one or 0 for one in moves)
         bit = 1 << register
-        value, added = self.known_registers(level).get(register), _sum_added(code, at, register)
+        value, added = self.known_registers(level).get(register), sum_added(code, at, register)
         if value is not None and added is not None:
             return value - added & _MASK
         before = next((index for index in range(at - 1, -1, -1) if code.steps[index].changed & bit), None)
@@ -338,7 +339,19 @@ class Tracer:
         outer = (
             self.code(caller) if self.called_function(caller) == entry and (self._is_distinct or not self.reader.leaves(entry)) else None
         )
-        return self._value(caller, outer, len(outer.steps) - 1, register, depth - 1) if outer is not None else None
+        if outer is None:
+            return None
+        before_call, self._reads_memory = self._reads_memory, self._reads_memory and not self._may_write_beyond_frame(code)
+        found = self._value(caller, outer, len(outer.steps) - 1, register, depth - 1)
+        self._reads_memory = before_call
+        return found
+
+    def _may_write_beyond_frame(self, code: StraightCode) -> bool:
+        """Whether a function may change words that its caller loaded before. The origin of a value
+        is compared with this value, so this does not matter for origins."""
+        steps = () if self._is_distinct else code.steps[:-1]
+        written = (step.code for step in steps if step.code.writes_memory and step.code.name not in _READING)
+        return any(step.effect.flow == "call" for step in steps) or any(one.base != RSP for one in written)
 
     def _compute(self, level: int, code: StraightCode, at: int, register: int, depth: int) -> Optional[int]:
         """Return the value to which instruction `at` sets a register."""
@@ -358,7 +371,7 @@ class Tracer:
         if step.loads:
             address = self._address(level, code, at, depth - 1)
             later = range(at + 1, len(code.steps) - 1)
-            if address is None or any(self._may_write(level, code, index, address, depth) for index in later):
+            if address is None or not self._reads_memory or any(self._may_write(level, code, index, address, depth) for index in later):
                 return None
             data = self._memory.read(address, step.width)
             return int.from_bytes(data, "little") if len(data) == step.width else None
@@ -378,8 +391,8 @@ class Tracer:
         if (RAX if step.name == "cdqe" else step.destination) != register or (step.name != "cdqe" and not step.wide):
             return None
         if step.name == "movsxd" and step.displacement is not None:
-            address = self._address(level, code, at, depth - 1)
-            if address is None or any(self._may_write(level, code, index, address, depth) for index in range(at + 1, len(code.steps) - 1)):
+            address, later = self._address(level, code, at, depth - 1), range(at + 1, len(code.steps) - 1)
+            if address is None or not self._reads_memory or any(self._may_write(level, code, index, address, depth) for index in later):
                 return None
             data = self._memory.read(address, 4)
             return int.from_bytes(data, "little", signed=True) & _MASK if len(data) == 4 else None
@@ -399,22 +412,3 @@ class Tracer:
         # A call through a slot of the global offset table, as -fno-plt and rustc generate it
         is_slot = step.base == RIP and step.scaled == NONE and step.displacement is not None
         return (self._memory.word(step.displacement or 0) or 0) if is_slot else 0
-
-
-def _sum_added(code: StraightCode, at: int, register: int) -> Optional[int]:
-    """Return what instructions from `at` on, without the last one, add to a register; None if they
-    change it otherwise. Example: a loop loads an element, and adds 8 before it calls free()."""
-    added, bit = 0, 1 << register
-    for step in code.steps[at:-1]:
-        one = step.code
-        if not step.changed & bit:
-            continue
-        if one.destination != register or not one.wide or step.effect.flow == "call":
-            return None
-        if one.name in ("add", "sub") and one.immediate is not None and one.displacement is None:
-            added += one.immediate if one.name == "add" else -one.immediate
-        elif one.name == "lea" and one.base == register and one.scaled == NONE:
-            added += one.displacement or 0
-        else:
-            return None
-    return added

@@ -68,7 +68,8 @@ class NativeOwners:
         word = next(self._native_words(address, self.holders.sizes[at]), None) if path and is_known else None
         if found is None or word is None:
             return path
-        field = graph.name_member(found.block, word[0])
+        # The block may begin with a header.
+        field = graph.name_member(found.block, address + word[0] - found.address)
         return f"{path}{field if field.startswith('.') else ''} → block of {number(word[1])} B"
 
     def _native_words(self, address: int, size: int) -> Iterator[tuple[int, int]]:
@@ -105,7 +106,7 @@ def choose_calls(found: Iterable[tuple[str, str]], is_text: bool, type_name: str
     others, which copies of Go's bytes do not.
 
     Functions whose names do not show what they do are added if no function certainly fits, but only
-    if they are few."""
+    if they are few. For blocks without a type, a function such as image_new fits better."""
     every = list(found)
     known = [key for key in every if key[0] in _ALLOCATING or _MAKING.search(key[0])]
     certain = _choose_certain(known, is_text, type_name)
@@ -117,7 +118,8 @@ def choose_calls(found: Iterable[tuple[str, str]], is_text: bool, type_name: str
     elif not is_text:
         likely = [key for key in known if key[0] not in _STRINGS and not (has_parts and key[0] == _BYTES)]
     unknown = [key for key in every if key not in known and not _ENDING.search(key[0])]
-    return [*likely, *unknown] if len(unknown) <= _MOST_CALLS and not (is_text and likely) else likely
+    fits = bool(likely) if is_text else not type_name and any(key[0] not in _ALLOCATING for key in likely)
+    return [*likely, *unknown] if len(unknown) <= _MOST_CALLS and not fits else likely
 
 
 def _choose_certain(known: Sequence[tuple[str, str]], is_text: bool, type_name: str) -> Sequence[tuple[str, str]]:

@@ -14,7 +14,9 @@ from findleaks.runtimes.go.moduledata import Program
 from findleaks.target.ranges import merge_ranges, range_at
 
 _MOST_BYTES = 1 << 12  # of a variable without a name
-_MOST_OWNERS = 16  # variables through which code may reach a place
+# Variables through which code may reach a place, and variables that refer to one variable, that are
+# examined. Tables may have a million references to one variable.
+_MOST_OWNERS = 16
 
 
 class StaticPointers:
@@ -52,8 +54,8 @@ class StaticPointers:
         these. `words`: address and value of the words of variables."""
         referrers: dict[int, list[int]] = {}
         for address, value in words:
-            if self.is_variable(value):
-                referrers.setdefault(value, []).append(address)
+            if self.is_variable(value) and len(known := referrers.setdefault(value, [])) < _MOST_OWNERS:
+                known.append(address)
         starts = sorted(referrers)
         found: dict[int, list[int]] = {}
         for place in places:
