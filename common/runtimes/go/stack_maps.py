@@ -22,6 +22,7 @@ _INDEX = 1  # in pcdata (PCDATA_StackMapIndex)
 _ARGUMENTS, _LOCALS, _OBJECTS = range(3)  # in funcdata: FUNCDATA_ArgsPointerMaps and the next ones
 _RECORD = struct.Struct("<iiiI")  # stackObjectRecord: offset, size, bytes with pointers, bitmap
 _MOST_WORDS, _MOST_OBJECTS = 1 << 20, 1 << 12
+_MOST_PASSED = 1 << 13  # words of arguments and results of a function that reflect has made
 # Functions that run in place of one that reflect has made, whose arguments they take.
 _STUBS = ("reflect.makeFuncStub", "reflect.methodValueCall")
 _CONTEXT, _HAS_RESULTS = 0, 4 * _WORD  # their local variables: offsets from the first one
@@ -74,10 +75,10 @@ class StackMaps:
         if entry != frame.function.entry or frame.depth < self._registers[0] + _HAS_RESULTS:
             return None
         head = self._memory.words(described, 2)  # the number of bits, and their address
-        count = head[0] & 0xFFFFFFFF if head is not None else _MOST_WORDS + 1
+        count = head[0] & 0xFFFFFFFF if head is not None else _MOST_PASSED + 1
         if not self._memory.read(first + _HAS_RESULTS, 1).strip(b"\0"):
             count = min(count, passed // _WORD)  # without the results
-        data = self._memory.read(head[1], -(-count // 8)) if head is not None and 0 < count <= _MOST_WORDS else b""
+        data = self._memory.read(head[1], -(-count // 8)) if head is not None and 0 < count <= _MOST_PASSED else b""
         if count and not data:
             return None
         top, (size, low, high) = -self._pushed - _WORD, self._registers
