@@ -40,8 +40,8 @@ LONGEST = 200  # bytes of a request line
 class Pool(NamedTuple):
     """A pool. `used` is the bytes used in its blocks, and of its large requests. `blocks` and
     `large` are indices of blocks of malloc. `unused` are the parts at the ends of its blocks that
-    the pool has not allocated yet. `memory` are the parts with the pool's header and its
-    objects, one for each block."""
+    the pool has not allocated yet. `memory` has the part of each block with the pool's header
+    and its objects."""
 
     address: int
     owner: str
