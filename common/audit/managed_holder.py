@@ -190,9 +190,10 @@ def find_living_owner(session: Session, size: int) -> Optional[LivingOwner]:
 def find_attaching_owner(session: Session, size: int, examples: Sequence[int]) -> Optional[LivingOwner]:
     """Return the type of managed objects to most of which native code attached blocks that are like
     the leaked ones: they have this usable size, and pointers to the same kinds of memory at the
-    same offsets. `examples`: addresses of leaked blocks. Returns None if there is no such type."""
+    same offsets. Blocks without pointers have nothing but their size in common, so they are not
+    compared. `examples`: addresses of leaked blocks. Returns None if there is no such type."""
     blocks = session.directory.blocks
-    leaked = {_pointers(session, address, size) for address in examples[:_SAMPLED]}
+    leaked = set(filter(any, (_pointers(session, address, size) for address in examples[:_SAMPLED])))
     for attached in filter(None, (runtime.attached_blocks() for runtime in session.runtimes)):
         same = [index for index in attached.objects if blocks.size(index) == size]
         sample = same[:: max(-(-len(same) // _MOST_ATTACHED), 1)]
@@ -209,7 +210,7 @@ def find_attaching_owner(session: Session, size: int, examples: Sequence[int]) -
 
 
 def _pointers(session: Session, address: int, size: int) -> tuple[int, ...]:
-    """Return for each word of a block what it points to: the size of a block that begins there, -1
+    """Return for each of the first words of a block what it points to: the size of a block that begins there, -1
     for the program's files, and 0 for anything else."""
     word, blocks, modules = session.target.arch.word, session.directory.blocks, session.target.modules()
     words = Memory(session.target).words(address, min(size // word, _COMPARED)) or ()

@@ -35,6 +35,11 @@ MOST_COMPARED = 64
 """Maximum number of elements of an object whose pointers are examined."""
 MOST_OWNERS = 1 << 16
 """Maximum number of blocks of a type to which hints with a path are applied."""
+MOST_ELEMENTS = 1 << 20
+"""Maximum number of elements of objects in pools to which hints with a path are applied. Arrays at
+wrong addresses may overlap, so their size does not limit it."""
+_LOOK = 256
+"""Steps between two checks for the user's interrupt."""
 _BYTES = {Feature.ONE_BYTE: 1, Feature.TWO_BYTES: 2, Feature.FOUR_BYTES: 4, Feature.TARGET_BYTE: 1, Feature.TARGET_BYTES: 4}
 
 
@@ -93,12 +98,21 @@ class PoolObjects:
         self._members: dict[tuple[int, int, int], bool] = {}  # Results of `_has`.
         self._visited = set[int]()  # Blocks to which hints with a path were applied.
         self._variables: list[tuple[int, int]] = []
+        self._strong: dict[PoolObject, int] = {}  # Results of `_count_strong`.
+        self._elements = MOST_ELEMENTS  # To which hints may still be applied.
+        self._steps = 0
 
     def set_memory(self, blocks: Sequence[int], memory: Sequence[Range]) -> None:
         """Set the blocks of pools, by index, and the memory that is in use in them (sorted,
         disjoint)."""
         self._memory = memory
         self._search.spread.set_pools(array("I", blocks))
+
+    def _poll(self) -> None:
+        """Count a step. Raises Interrupted if the user asked to stop."""
+        self._steps += 1
+        if self._steps % _LOOK == 0:
+            self._search.poll()
 
     @property
     def _paths(self) -> Optional[PathHints]:
@@ -116,6 +130,7 @@ class PoolObjects:
         whether there are new ones."""
         claimed, rows = self._search.spread.claimed, self._search.spread.take_pool_pointers()
         for at in range(0, len(rows), POOL_POINTER):
+            self._poll()
             owner, place, value, reference = rows[at : at + POOL_POINTER]
             if (value, reference) not in self._seen:
                 self._seen.add((value, reference))
@@ -207,8 +222,11 @@ class PoolObjects:
             self._by_root.update((first + at, one) for at, one in enumerate(new))
             for at, one in enumerate(new):
                 size = self._search.table.size_of(one.type)
-                for start in range(one.address, one.end, size) if self._paths is not None and one.type in self._paths.hints else ():
-                    self._apply_paths(one.type, start, ROOT + first + at)
+                if self._paths is not None and one.type in self._paths.hints:
+                    starts = range(one.address, one.end, size)[: self._elements]
+                    self._elements -= len(starts)
+                    for start in starts:
+                        self._apply_paths(one.type, start, ROOT + first + at)
         return added
 
     def are_doubtful(self, found: Pointers) -> bool:
@@ -241,6 +259,8 @@ class PoolObjects:
                             self._apply_paths(number, at, block)
 
     def _apply_paths(self, number: int, address: int, owner: int) -> None:
+        """Add what hints with a path say about the object of a type at an address."""
+        self._poll()
         for one in self._paths.apply(number, address, self._search.heap.number) if self._paths is not None else ():
             if range_at(self._memory, one.address) is not None:
                 self._add(one.address, one.type, one.number, one.is_array, owner)
@@ -267,12 +287,13 @@ class PoolObjects:
         return ObjectTable(found)
 
     def _find_overlaps(self) -> Iterator[PoolObject]:
-        """Yield objects that overlap, although none is a member of the other. If
-        the pointers of only one of them refer to objects of the expected types, the other one is
-        wrong; else both are."""
+        """Yield objects that overlap, although none is a member of the other. If the pointers of
+        only one of them refer to objects of the expected types, the other one is wrong; else both
+        are."""
         table = self._search.table
         outer: Optional[PoolObject] = None
         for one in sorted(self._owners, key=_by_place):
+            self._poll()
             if outer is None or one.address >= outer.end:
                 outer = one
                 continue
@@ -290,6 +311,8 @@ class PoolObjects:
 
     def _count_strong(self, one: PoolObject) -> int:
         """Count the pointers in an object that refer to objects of the expected type."""
+        if one in self._strong:
+            return self._strong[one]
         layouts, heap, found = self._search.layouts, self._search.heap, 0
         for part in layouts.shape(Spec(one.type, one.many)):
             count = min(max(one.size - part.start, 0) // part.stride, part.number or MOST_COMPARED, MOST_COMPARED)
@@ -297,6 +320,7 @@ class PoolObjects:
                 for offset, of in layouts.references_of(part):
                     value = heap.number(one.address + part.start + at * part.stride + offset, self._search.table.word)
                     found += bool(value) and of.sort == Sort.POINTER and self._has_type(value, of.pointees[0])
+        self._strong[one] = found
         return found
 
     def _has_type(self, address: int, number: int) -> bool:

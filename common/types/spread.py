@@ -96,7 +96,7 @@ class Spreading:
         self._answers: dict[_Rule, int] = {}
         self._refused: dict[_Rule, Pointers] = {}  # Pointers of rules that were answered NO_CLAIM.
         self._judged: dict[_Rule, tuple[int, bool, bool]] = {}
-        self._roots = 0  # The number of typed memory outside of blocks.
+        self._roots = 0  # The number of typed parts of memory outside of blocks.
         self._retried = 0  # The number of claims when hints were tried again.
         self.pools: Optional[PoolObjects] = None
         heap.claims = spread.claims()
@@ -237,6 +237,10 @@ class Spreading:
             self._run()
             self._again -= self.spread.followed - before
 
+    def poll(self) -> None:
+        """Report progress. Raises Interrupted if the user asked to stop."""
+        self._progress("finding types", 0.0)
+
     def _run(self) -> None:
         """Visit all queued memory, and answer the engine's questions."""
         while True:
@@ -247,7 +251,7 @@ class Spreading:
                 self.spread.answer(questions, self.rules.answers(questions))
             elif is_done and (self.pools is None or not self.pools.collect()):
                 return
-            self._progress("finding types", 0.0)
+            self.poll()
 
     def _judge(self, certain: bool) -> bool:
         """Judge the deferred pointers. Queue the pointers of rules that have an answer, to follow
@@ -259,7 +263,7 @@ class Spreading:
         for key, found in list(self._pending.items()):
             if self._judged.get(key) == (claimed, certain, self.judge.allows_rest):
                 continue
-            self._progress("finding types", 0.0)
+            self.poll()
             self._judged[key] = claimed, certain, self.judge.allows_rest
             is_doubtful = self.pools is not None and self.pools.are_doubtful(found)
             if self._use_answer(key, NO_CLAIM if is_doubtful else self.judge.judge(found, certain)):
@@ -318,7 +322,7 @@ class Spreading:
     def _add_tails(self) -> bool:
         """Add the objects that follow the typed values of blocks to the layouts of the blocks.
         Return whether there are any."""
-        self._progress("finding types", 0.0)
+        self.poll()
         found = list(self._tails.find())
         for blocks, layout in found:
             self.spread.relabel(blocks, layout)
@@ -328,7 +332,7 @@ class Spreading:
         """Judge the deferred pointers to parts of blocks. Return the references of pointers that
         have to be followed again."""
         left = [*self._pending.values(), *self._refused.values()]
-        self._progress("finding types", 0.0)
+        self.poll()
         for pointee, least in self.packing.find_truncated(left).items():
             self.content.answer_again(self.rules.add_truncated(pointee, least))
             self._judged.clear()

@@ -86,3 +86,25 @@ def test_verdict_names_the_constant(tmp_path: Path) -> None:
         found = json.loads(debuggers.findleaks("verdict", "--json", "--pid", str(program.pid)))["findings"]
     assert "captured variables of methods render of classes in Template::CACHE (Ruby) alone retains" in found[0]["text"]
     assert found[0]["bytes"] >= 20_000 * 3000
+
+
+OF_MODULE = """
+class Module; DATA = "m".ljust(3000, "x"); end
+999.times { |number| Object.const_set("Named#{number}", Class.new).const_set(:DATA, "#{number}".ljust(3000, "x")) }
+$kept = Module.new
+GC.start
+puts "ready"
+$stdout.flush
+sleep
+"""
+
+
+def test_the_class_of_a_module_without_a_name_has_a_name(tmp_path: Path) -> None:
+    """The class of a module is Module, unless the module has singleton methods. 1,000 classes have a constant DATA."""
+    ruby, source = rubies.get(rubies.SYSTEM), tmp_path / "module.rb"
+    source.write_text(OF_MODULE)
+    with cores.Running([*ruby.words, str(source)], tmp_path, dict(ruby.environment)) as program:
+        roots = json.loads(debuggers.findleaks("roots", "--json", "--limit", "0", "--pid", str(program.pid)))["roots"]
+    assert not [one["name"] for one in roots if "without a name" in one["name"]]
+    (found,) = (one for one in roots if one["name"].startswith("constants DATA of classes"))
+    assert found["retained_bytes"] >= 1000 * 3000

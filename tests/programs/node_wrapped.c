@@ -1,5 +1,5 @@
 /* A Node-API addon whose function attach(OBJECT, BYTES, IS_FREED) attaches a structure and a text of BYTES bytes to an object by napi_wrap. They
- * are freed with the object only if IS_FREED is not 0. */
+ * are freed with the object only if IS_FREED is not 0. If BYTES is 0, there is no text, and the structure has no pointer. */
 #include <stdlib.h>
 #include <string.h>
 typedef struct napi_env__ *napi_env; typedef struct napi_value__ *napi_value; typedef struct napi_ref__ *napi_ref; typedef struct napi_info__ *napi_info;
@@ -23,7 +23,7 @@ static napi_value attach(napi_env env, napi_info info) {
   napi_get_value_uint32(env, args[1], &bytes);
   napi_get_value_uint32(env, args[2], &is_freed);
   struct state *made = calloc(1, sizeof *made);
-  made->text = memset(malloc(bytes), 'w', bytes);
+  made->text = bytes ? memset(malloc(bytes), 'w', bytes) : 0;
   made->used = bytes;
   napi_wrap(env, args[0], made, is_freed ? release : 0, 0, 0);
   return 0;

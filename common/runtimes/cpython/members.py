@@ -90,13 +90,13 @@ class ObjectNames:
         if plain in _SUSPENDED:
             return f"{name} {self._code_name(self._code_of(address))}".rstrip()
         if plain == "frame":
-            code = self._frame_of_object(address) + self.layout.code if self.layout.has_frames else address + _FRAME_CODE
-            return f"frame {self._code_name(self._memory.word(code) or 0)}".rstrip()
+            return f"frame {self._function_of_frame_object(address)}".rstrip()
         if plain == "traceback":
-            frame = self.name_object(self._blocks.find(self._memory.word(address + _TRACEBACK_FRAME) or 0)).partition(" ")[2]
+            frame = self._memory.word(address + _TRACEBACK_FRAME) or 0
+            function = self._function_of_frame_object(frame) if self._plain(frame) == "frame" else ""
             line = self._memory.int32(address + _TRACEBACK_LINE) or 0
             # Since 3.11, the line is -1 until a program asks for it.
-            return f"traceback {frame}{f', line {line}' if 0 < line < 1 << 31 else ''}" if frame else ""
+            return f"traceback {function}{f', line {line}' if 0 < line < 1 << 31 else ''}" if function else ""
         if name.endswith("asyncio.Task"):
             return f"asyncio task {self._task_name(address)}".rstrip()
         if plain == "method":
@@ -354,6 +354,11 @@ class ObjectNames:
     def _frame_of_object(self, start: int) -> int:
         """Return the address of the frame to which a frame object refers, since 3.11."""
         return self._memory.word(start + _FRAME) or 0
+
+    def _function_of_frame_object(self, start: int) -> str:
+        """Return the name of the function of a frame object; "" if unknown."""
+        code = self._frame_of_object(start) + self.layout.code if self.layout.has_frames else start + _FRAME_CODE
+        return self._code_name(self._memory.word(code) or 0)
 
     def _name_in_frame_object(self, start: int, address: int) -> str:
         """Return the name of a word of a frame object. If its function has ended, the frame is in

@@ -40,8 +40,8 @@ LONGEST = 200  # bytes of a request line
 class Pool(NamedTuple):
     """A pool. `used` is the bytes used in its blocks, and of its large requests. `blocks` and
     `large` are indices of blocks of malloc. `unused` are the parts at the ends of its blocks that
-    the pool has not allocated yet. `memory` are the parts with the pool's header and its
-    objects, one for each block."""
+    the pool has not allocated yet. `memory` has the part of each block with the pool's header
+    and its objects."""
 
     address: int
     owner: str
@@ -84,13 +84,14 @@ class PoolReader:
         while at and at not in self._seen and len(self._seen) < MOST_BLOCKS:
             self._seen.add(at)
             words, index = self._memory.words(at, 3), self._blocks.find(at)
-            if words is None or index < 0 or not at + NEXT_HEADER <= words[0] <= words[1]:
+            end = self._blocks.address(index) + self._blocks.size(index) if index >= 0 else 0
+            if words is None or not at + NEXT_HEADER <= words[0] <= words[1] <= end:
                 break
             blocks.append(index)
             objects.append(Range(at if at == address else at + NEXT_HEADER, words[0]))
             used += words[0] - at
             first = -(-words[0] // 8) * 8  # texts are allocated without alignment
-            if first < words[1] <= self._blocks.address(index) + self._blocks.size(index):
+            if first < words[1]:
                 unused.append(Range(first, words[1]))
             at = words[2]
         found = list(self._large(large))

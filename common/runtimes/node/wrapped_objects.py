@@ -20,7 +20,7 @@ from findleaks.allocators.directory import Directory
 from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import NO_ROOT
 from findleaks.engine.terms import NO_BLOCK, State
-from findleaks.runtimes.node.addon_files import REFERENCE, take_sample
+from findleaks.runtimes.node.addon_files import MOST_WORDS, REFERENCE, take_sample
 from findleaks.runtimes.node.objects import Objects
 from findleaks.runtimes.node.verdict_findings import GENERAL, is_constructor
 from findleaks.target.base import Target
@@ -68,7 +68,7 @@ def _find_wrapped(target: Target, engine: Engine, directory: Directory, made: Ob
     for at, first in enumerate(_read_words(target, engine, columns.address, 1)):
         classes.setdefault((first, columns.size[at]), []).append(at)
     for (_, size), its in classes.items():
-        count = size // word
+        count = min(size // word, MOST_WORDS)
         sample = take_sample(its)
         words = _read_words(target, engine, [columns.address[at] for at in sample], count)
         handle = _find_column(words, count, lambda values: [one != NO_BLOCK for one in _find_objects(target, engine, graph, values)])

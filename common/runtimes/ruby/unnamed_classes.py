@@ -26,8 +26,9 @@ from findleaks.target.interruptible import interruptible
 
 LEAST = 64  # classes that a collection must contain, or whose objects it must contain
 # Collections that are examined, the longest ones; elements of each that are examined first, at
-# equal distances; elements that are examined if one of these is of a class without a name.
-_COLLECTIONS, _SAMPLE, _MOST = 64, 1 << 10, 1 << 20
+# equal distances; elements that are examined if one of these is of a class without a name; elements
+# that are read together.
+_COLLECTIONS, _SAMPLE, _MOST, _SOME = 64, 1 << 10, 1 << 20, 1 << 15
 _WORDS = 5  # words that are read of each element, with members in the slot of an Array or Struct
 _INCLUDED = 4  # modules that are examined of each extended object
 _OF_MANY = ("elements", "entries")  # units of the lengths of collections
@@ -57,11 +58,13 @@ class UnnamedClasses:
         collections = [one for one in variables if (one.length or 0) >= LEAST and one.unit in _OF_MANY]
         collections.sort(key=lambda one: (-(one.length or 0), one.name))
         for one in interruptible(self._memory.target, collections[:_COLLECTIONS]):
-            elements = list(filter(is_object, read_elements(self._memory, self._values, one.value)))
+            elements = read_elements(self._memory, self._values, one.value)
             step = 1 + len(elements) // _SAMPLE
             if step > 1 and not any(True for _ in self._find_classes(elements[::step], known)):
                 continue
-            pairs = dict(self._find_classes(elements[:_MOST], known))
+            pairs: dict[int, str] = {}
+            for first in interruptible(self._memory.target, range(0, min(len(elements), _MOST), _SOME)):
+                pairs.update(self._find_classes(elements[first : first + _SOME], known))
             if len(pairs) >= LEAST:
                 for klass, noun in pairs.items():
                     found.setdefault(klass, f"{noun} in {one.name}")

@@ -297,8 +297,9 @@ class Finder:
         classes = list(self._starts.classes)
         unnamed = {klass for klass in classes if is_unnamed(self._values, klass)}
         self._is_unnamed |= unnamed
-        # Singleton methods of a class belong to its singleton class.
-        self._is_unnamed.update(self._memory.word(klass + 8) or 0 for klass in unnamed)
+        # Singleton methods of a class belong to its singleton class. Most modules have none.
+        classes_of_unnamed = {self._memory.word(klass + 8) or 0 for klass in unnamed}
+        self._is_unnamed.update(filter(self._values.is_singleton, classes_of_unnamed))
         constants = {klass: list(self._members.of_class(klass)) for klass in classes}
         own = {klass: [one for one in self._members.own(klass) if one.kind in (INSTANCE, CLASS)] for klass in classes}
         for noun, mark, found in (("constants", "::", constants), ("variables", ".", own)):

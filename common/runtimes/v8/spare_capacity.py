@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from findleaks.allocators.bulk import read_scattered
+from findleaks.engine.terms import NO_BLOCK
 from findleaks.runtimes.object_graph import LIVE
 from findleaks.runtimes.v8.buffer_memory import list_maps
 from findleaks.runtimes.v8.metadata import TAG, TAG_MASK
@@ -100,9 +101,9 @@ def _list_tables(graph: V8Graph, kind: str, entry: int) -> Iterator[tuple[int, i
 
 def _read(graph: V8Graph, kinds: Sequence[str], field: int) -> Iterator[tuple[int, Sequence[int], Sequence[int], int]]:
     """Yield the address of each live object of these kinds, its first words, and those of the
-    object to which the word number `field` refers. If a map has more than _MOST objects, some of
-    them are read, and the last value is the number of objects for which each stands; else it is 1.
-    """
+    object to which the word number `field` refers. If it refers to no object, the object is left
+    out. If a map has more than _MOST objects, some of them are read, and the last value is the
+    number of objects for which each stands; else it is 1."""
     kinds_of = graph.graph.kinds() if graph.graph is not None else memoryview(b"")
     for number in list_maps(graph, kinds) if graph.graph is not None else ():
         of_map = graph.of_map(number)
@@ -113,8 +114,9 @@ def _read(graph: V8Graph, kinds: Sequence[str], field: int) -> Iterator[tuple[in
             heads = _read_words(graph, starts, _HEAD)
             inner = [one - TAG if one & TAG_MASK == TAG else 0 for one in heads[field::_HEAD]]
             others = _read_words(graph, inner, _TABLE)
+            known = graph.indices_of(inner)
             for at, start in enumerate(starts):
-                if inner[at]:
+                if known[at] != NO_BLOCK:  # In a damaged heap, words elsewhere may look like a length.
                     yield start, heads[_HEAD * at : _HEAD * (at + 1)], others[_TABLE * at : _TABLE * (at + 1)], weight
 
 
