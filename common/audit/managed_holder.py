@@ -210,8 +210,8 @@ def find_attaching_owner(session: Session, size: int, examples: Sequence[int]) -
 
 
 def _pointers(session: Session, address: int, size: int) -> tuple[int, ...]:
-    """Return for each of the first words of a block what it points to: the size of a block that begins there, -1
-    for the program's files, and 0 for anything else."""
+    """Return for each of the first words of a block what it points to: the size of a block that
+    begins there, -1 for the program's files, and 0 for anything else."""
     word, blocks, modules = session.target.arch.word, session.directory.blocks, session.target.modules()
     words = Memory(session.target).words(address, min(size // word, _COMPARED)) or ()
     found = ((blocks.lookup(one), one) for one in words)

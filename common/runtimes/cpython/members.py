@@ -90,10 +90,10 @@ class ObjectNames:
         if plain in _SUSPENDED:
             return f"{name} {self._code_name(self._code_of(address))}".rstrip()
         if plain == "frame":
-            return f"frame {self._function_of_frame_object(address)}".rstrip()
+            return f"frame {self._function_of(address)}".rstrip()
         if plain == "traceback":
             frame = self._memory.word(address + _TRACEBACK_FRAME) or 0
-            function = self._function_of_frame_object(frame) if self._plain(frame) == "frame" else ""
+            function = self._function_of(frame) if self._plain(frame) == "frame" else ""
             line = self._memory.int32(address + _TRACEBACK_LINE) or 0
             # Since 3.11, the line is -1 until a program asks for it.
             return f"traceback {function}{f', line {line}' if 0 < line < 1 << 31 else ''}" if function else ""
@@ -337,11 +337,8 @@ class ObjectNames:
 
     def frame_of(self, suspended: int) -> int:
         """Return the address of the frame in a generator or coroutine; 0 if not found."""
-        for offset in _FIRST_FRAME if self.layout.has_frames else ():
-            words = [self._memory.word(suspended + offset + at) for at in (self.layout.function, self.layout.code)]
-            if [self._plain(word or 0) for word in words] == ["function", "code"]:
-                return suspended + offset
-        return 0
+        frames = (suspended + offset for offset in _FIRST_FRAME if self.layout.has_frames)
+        return next(filter(self.is_frame, frames), 0)
 
     def _name_local(self, suspended: int, address: int) -> str:
         frame = self.frame_of(suspended)
@@ -355,14 +352,13 @@ class ObjectNames:
         """Return the address of the frame to which a frame object refers, since 3.11."""
         return self._memory.word(start + _FRAME) or 0
 
-    def _function_of_frame_object(self, start: int) -> str:
+    def _function_of(self, start: int) -> str:
         """Return the name of the function of a frame object; "" if unknown."""
         code = self._frame_of_object(start) + self.layout.code if self.layout.has_frames else start + _FRAME_CODE
         return self._code_name(self._memory.word(code) or 0)
 
     def _name_in_frame_object(self, start: int, address: int) -> str:
-        """Return the name of a word of a frame object. If its function has ended, the frame is in
-        the object."""
+        """Return the name of a word of a frame object. An ended function's frame is in it."""
         return {16: "f_back", 32: "f_trace"}.get(address - start) or self.name_in_frame(self._frame_of_object(start), address)
 
     def _name_variable(self, code: int, offset: int) -> str:

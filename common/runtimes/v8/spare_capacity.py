@@ -116,7 +116,8 @@ def _read(graph: V8Graph, kinds: Sequence[str], field: int) -> Iterator[tuple[in
             others = _read_words(graph, inner, _TABLE)
             known = graph.indices_of(inner)
             for at, start in enumerate(starts):
-                if known[at] != NO_BLOCK:  # In a damaged heap, words elsewhere may look like a length.
+                # In a damaged heap, words elsewhere may look like a length.
+                if known[at] != NO_BLOCK:
                     yield start, heads[_HEAD * at : _HEAD * (at + 1)], others[_TABLE * at : _TABLE * (at + 1)], weight
 
 
