@@ -77,10 +77,10 @@ def read_scattered(target: Target, engine: Engine, addresses: Sequence[int], siz
     return _read_records(target, engine, addresses, sorted(set(addresses)), size)
 
 
-def read_words(target: Target, engine: Engine, addresses: Sequence[int]) -> Words:
-    """Return the words at these addresses; 0 for words that are unreadable. The addresses may be in
-    any order, and may repeat."""
-    return target.arch.words(read_scattered(target, engine, addresses, target.arch.word)[0])
+def read_words(target: Target, engine: Engine, addresses: Sequence[int], count: int = 1) -> Words:
+    """Return `count` words at each of these addresses; zeros if one of them is unreadable. The
+    addresses may be in any order, and may repeat."""
+    return target.arch.words(read_scattered(target, engine, addresses, count * target.arch.word)[0])
 
 
 def _read_records(

@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
-from findleaks.allocators.bulk import read_scattered
+from findleaks.allocators.bulk import read_words
 from findleaks.allocators.directory import Directory
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import NO_BLOCK, State
@@ -63,7 +63,7 @@ def _find_wrappers(target: Target, engine: Engine, directory: Directory, graph: 
         indices = [index for index in graph.of_map(number) if graph.is_live(index)]
         for first in interruptible(target, range(0, len(indices), _SOME)):
             starts = graph.blocks.columns_of(array("I", indices[first : first + _SOME])).address
-            values = array("Q", _read_words(target, engine, starts, _WORDS)[_VALUE::_WORDS])
+            values = array("Q", read_words(target, engine, starts, _WORDS)[_VALUE::_WORDS])
             found, _ = blocks.find_all(values)
             its = blocks.columns_of(found)
             wrappers = [
@@ -71,16 +71,11 @@ def _find_wrappers(target: Target, engine: Engine, directory: Directory, graph: 
                 for index, start, value, address, size, state in zip(found, starts, values, its.address, its.size, its.state)
                 if index != NO_BLOCK and address == value and 3 * word <= size <= _LARGEST and state == State.IN_USE
             ]
-            words = _read_words(target, engine, [value for _, _, value in wrappers], 2)
-            handles = _read_words(target, engine, words[::2], 1)
+            words = read_words(target, engine, [value for _, _, value in wrappers], 2)
+            handles = read_words(target, engine, words[::2], 1)
             for (index, start, _), data, handle in zip(wrappers, words[_DATA::2], handles):
                 if handle == start + 1:
                     yield index, start, data
-
-
-def _read_words(target: Target, engine: Engine, addresses: Sequence[int], count: int) -> Sequence[int]:
-    """Return `count` words at each address; zeros for words that cannot be read."""
-    return target.arch.unpack(bytes(read_scattered(target, engine, addresses, count * target.arch.word)[0]))
 
 
 def _select_referenced(target: Target, engine: Engine, directory: Directory, made: Objects, data: set[int]) -> set[int]:
@@ -92,5 +87,5 @@ def _select_referenced(target: Target, engine: Engine, directory: Directory, mad
         for size in set(sizes):
             some = [address for address, its in zip(addresses, sizes) if its == size]
             for first in interruptible(target, range(0, len(some), _SOME)):
-                found.update(data.intersection(_read_words(target, engine, some[first : first + _SOME], size // target.arch.word)))
+                found.update(data.intersection(read_words(target, engine, some[first : first + _SOME], size // target.arch.word)))
     return found

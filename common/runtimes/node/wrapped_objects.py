@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from findleaks.allocators.bulk import read_scattered
+from findleaks.allocators.bulk import read_words
 from findleaks.allocators.directory import Directory
 from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import NO_ROOT
@@ -65,19 +65,19 @@ def _find_wrapped(target: Target, engine: Engine, directory: Directory, made: Ob
     indices = array("I", (index for name in made.names if name.startswith(REFERENCE) for index in made.of_class(name)))
     columns = blocks.columns_of(indices)
     classes: dict[tuple[int, int], list[int]] = {}
-    for at, first in enumerate(_read_words(target, engine, columns.address, 1)):
+    for at, first in enumerate(read_words(target, engine, columns.address)):
         classes.setdefault((first, columns.size[at]), []).append(at)
     for (_, size), its in classes.items():
         count = min(size // word, MOST_WORDS)
         sample = take_sample(its)
-        words = _read_words(target, engine, [columns.address[at] for at in sample], count)
+        words = read_words(target, engine, [columns.address[at] for at in sample], count)
         handle = _find_column(words, count, lambda values: [one != NO_BLOCK for one in _find_objects(target, engine, graph, values)])
         if handle < 0:
             continue
         data = _find_column(words, count, lambda values: [one != NO_BLOCK for one in _find_data(directory, made, values)])
         for first in interruptible(target, range(0, len(its), _SOME)):
             some = its[first : first + _SOME]
-            words = _read_words(target, engine, [columns.address[at] for at in some], count)
+            words = read_words(target, engine, [columns.address[at] for at in some], count)
             objects = _find_objects(target, engine, graph, words[handle::count])
             held = _find_data(directory, made, words[data::count]) if data >= 0 else [NO_BLOCK] * len(some)
             yield from (
@@ -128,7 +128,7 @@ def _find_objects(target: Target, engine: Engine, graph: V8Graph, handles: Seque
     """Return the live object to which each handle refers, or NO_BLOCK. `handles`: addresses of
     words with tagged addresses."""
     word = target.arch.word
-    values = _read_words(target, engine, [one if one % word == 0 else 0 for one in handles], 1)
+    values = read_words(target, engine, [one if one % word == 0 else 0 for one in handles])
     starts = [value - 1 if value & 3 == 1 else 0 for value in values]
     return [one if one != NO_BLOCK and graph.is_live(one) and graph.is_receiver(one) else NO_BLOCK for one in graph.indices_of(starts)]
 
@@ -145,8 +145,3 @@ def _find_data(directory: Directory, made: Objects, addresses: Sequence[int]) ->
         else NO_BLOCK
         for index, address, start, state in zip(indices, addresses, columns.address, columns.state)
     ]
-
-
-def _read_words(target: Target, engine: Engine, addresses: Sequence[int], count: int) -> Sequence[int]:
-    """Return `count` words at each address; zeros for words that cannot be read."""
-    return target.arch.unpack(bytes(read_scattered(target, engine, addresses, count * target.arch.word)[0])) if addresses else ()

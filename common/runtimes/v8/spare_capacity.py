@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from findleaks.allocators.bulk import read_scattered
+from findleaks.allocators.bulk import read_words
 from findleaks.engine.terms import NO_BLOCK
 from findleaks.runtimes.object_graph import LIVE
 from findleaks.runtimes.v8.buffer_memory import list_maps
@@ -111,9 +111,9 @@ def _read(graph: V8Graph, kinds: Sequence[str], field: int) -> Iterator[tuple[in
         indices = array("I", (index for index in interruptible(graph.target, of_map[::weight], _SOME) if kinds_of[index] in LIVE))
         for first in interruptible(graph.target, range(0, len(indices), _SOME)):
             starts = graph.blocks.columns_of(indices[first : first + _SOME]).address
-            heads = _read_words(graph, starts, _HEAD)
+            heads = read_words(graph.target, graph.engine, starts, _HEAD)
             inner = [one - TAG if one & TAG_MASK == TAG else 0 for one in heads[field::_HEAD]]
-            others = _read_words(graph, inner, _TABLE)
+            others = read_words(graph.target, graph.engine, inner, _TABLE)
             known = graph.indices_of(inner)
             for at, start in enumerate(starts):
                 # In a damaged heap, words elsewhere may look like a length.
@@ -123,9 +123,5 @@ def _read(graph: V8Graph, kinds: Sequence[str], field: int) -> Iterator[tuple[in
 
 def _list_map_words(graph: V8Graph, kinds: Sequence[str]) -> Sequence[int]:
     """Return the first words of objects of these kinds."""
-    return _read_words(graph, graph.blocks.columns_of(array("I", map(graph.first_objects.__getitem__, list_maps(graph, kinds)))).address, 1)
-
-
-def _read_words(graph: V8Graph, addresses: Sequence[int], count: int) -> Sequence[int]:
-    """Return `count` words at each address; zeros for words that cannot be read."""
-    return graph.target.arch.unpack(bytes(read_scattered(graph.target, graph.engine, addresses, count * _WORD)[0]))
+    first = array("I", map(graph.first_objects.__getitem__, list_maps(graph, kinds)))
+    return read_words(graph.target, graph.engine, graph.blocks.columns_of(first).address)
