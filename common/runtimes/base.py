@@ -16,18 +16,19 @@ from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.dominators import NO_ROOT
 from findleaks.engine.terms import Exclusion, Heuristic
 from findleaks.runtimes.allocation_site import Site as Site
-from findleaks.runtimes.attached_blocks import AttachedBlocks
 from findleaks.runtimes.count_verdict import MiscountedType as MiscountedType
 from findleaks.runtimes.count_verdict import ReferenceCounts as ReferenceCounts
 from findleaks.runtimes.dependent import Dependent as Dependent
 from findleaks.runtimes.memory_part import Part as Part
 from findleaks.runtimes.user_thread import UserThread as UserThread
+from findleaks.runtimes.variable import Variable as Variable
 from findleaks.target.base import Piece, Range, Target, Thread
 from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
     from findleaks.allocators.sites import Recording
+    from findleaks.runtimes.attached_blocks import AttachedBlocks
     from findleaks.runtimes.finding import Finding
     from findleaks.runtimes.managed_frame import Frame
     from findleaks.runtimes.object_graph import ObjectGraph, ObjectRoot
@@ -75,6 +76,7 @@ class Holders(NamedTuple):
     a type own in addition to those that their words refer to. `data` lists more such blocks, which
     contain data of the program: their words are not references. In `blocks`, these are IGNORED.
     `pages` are parts of allocators' blocks that contain many objects each, and no native memory.
+
     If each object is an allocator's block, the columns are empty, and `blocks` has the type number
     of each block's object, or NO_ROOT, or IGNORED for an object without pointers. Such blocks are
     not native memory themselves."""
@@ -102,6 +104,7 @@ class Exclusions(NamedTuple):
 
 class ObjectTypes(NamedTuple):
     """The type of the object in each allocator's block: its number in `names`, or NO_OBJECT.
+
     `ranks` has a number (at least 1) for each type; a cycle is named after its object of the
     highest rank. `runtime` is the runtime's name, `phrase` that of an object ("Python object").
     `parts` are the types of blocks that belong to an object of another type, such as the entries of
@@ -138,26 +141,9 @@ class Objects(NamedTuple):
     pages: Sequence[Range] = ()
 
 
-class Variable(NamedTuple):
-    """A variable of the managed language ("shop.orders.cache").
-
-    `address` is the address of the reference, `value` that of the object. `table` is the block with
-    the object's storage (a dictionary's), or 0. `what`: the type of the object, "" if unknown.
-    `length`: of a collection, in `unit`s. `is_local`: objects that are also reachable from other
-    variables are attributed to the other variables."""
-
-    name: str
-    address: int
-    value: int
-    table: int = 0
-    what: str = ""
-    length: Optional[int] = None
-    unit: str = ""
-    is_local: bool = False
-
-
 class Runtime:
     """A runtime in a process; subclasses set the attributes and override what they can read.
+
     Methods may be called repeatedly and in any order, and raise only Interrupted. `problems`: what
     cannot be read."""
 
@@ -188,11 +174,13 @@ class Runtime:
         return []
 
     def stack_memory(self) -> Sequence[Range]:
-        """Return sorted, disjoint parts of the heap that mix stacks with other data (Go)."""
+        """Return sorted, disjoint parts of the heap that mix stacks with other data (Go). Memory
+        below a stack pointer is not necessarily dead there."""
         return []
 
     def note(self) -> str:
-        """Return a sentence about memory of the runtime that was or was not read, or ""."""
+        """Return a sentence for `find`, `verdict` and `map` about the memory of the runtime that
+        was or was not read, or ""."""
         return ""
 
     def list_reserved(self) -> Sequence[Range]:
@@ -299,11 +287,13 @@ class Runtime:
         return []
 
     def object_graph(self, address: Optional[int] = None) -> Optional[ObjectGraph]:
-        """Return the graph of the objects in its heap; None if `address` is not in this heap."""
+        """Return the graph of the objects in the runtime's heap; None if it has none, or if
+        `address` is not in this heap."""
         return None
 
     def named_roots(self) -> Sequence[ObjectRoot]:
-        """Return roots with a name in the source, such as static variables; the largest first."""
+        """Return roots that have a name in the program's source, such as static variables, and what
+        each retains, the largest first."""
         return ()
 
     def object_nodes(self) -> Optional[Objects]:
@@ -322,17 +312,19 @@ class Runtime:
         return self.excluded_words()
 
     def pooled_memory(self) -> Sequence[tuple[int, Range]]:
-        """Return blocks with several objects, by index, and the memory in use in each of them."""
+        """Return the blocks in which a pool places several objects: the index of each, and the part
+        of its memory that is in use."""
         return ()
 
     def bookkeeping(self) -> Sequence[Range]:
-        """Return unsorted ranges, also in blocks, whose words are not references in any graph, such
-        as heads of lists of all objects, unused parts of its stacks, weak references."""
+        """Return unsorted ranges, also in blocks, whose words are not references in any graph.
+
+        Examples: heads of lists of all objects, unused parts of its stacks, weak references."""
         return []
 
     def interior_offsets(self) -> Sequence[tuple[int, int]]:
-        """Return pairs (usable size, offset): in blocks of this size, an object begins there. Its
-        pointers count as pointers to the start."""
+        """Return pairs (usable size, offset): pointers to the offset of a block of this size count
+        as pointers to its start, because an object begins there."""
         return ()
 
     def heuristics(self) -> tuple[Heuristic, Sequence[int]]:
@@ -377,7 +369,8 @@ class Runtime:
         return not self.garbage_remedy
 
     def is_own_name(self, symbol: str) -> bool:
-        """Return whether a variable of `where` belongs to the runtime or its managed language."""
+        """Return whether a variable of the module `where` belongs to the runtime, or to its managed
+        language."""
         return True
 
     def release_command(self, call: str) -> str:
@@ -397,8 +390,8 @@ class Runtime:
         return ""
 
     def fatal_message(self, thread: Thread, frames: Sequence[tuple[int, str, str]]) -> str:
-        """Return the text with which the runtime ended the process in this thread, or "". `frames`:
-        stack pointer, function and module of each, innermost first."""
+        """Return the text with which the runtime ended the process in this thread, or "".
+        `frames`: stack pointer, function and module of each, innermost first."""
         return ""
 
     def fatal_place(self, thread: Thread, message: str) -> FatalPlace:
