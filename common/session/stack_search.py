@@ -23,6 +23,7 @@ from findleaks.target.arch import I386, X86_64
 from findleaks.target.base import Range, Target
 from findleaks.target.interruptible import interruptible
 from findleaks.target.ranges import merge_ranges, merge_to_most, range_at
+from findleaks.target.words import word_at
 from findleaks.unwind.cfi import Row
 from findleaks.unwind.frames import CALL_BYTES, STACK_TOP, Unwinder, is_return_address
 from findleaks.value_classes import NamedTuple
@@ -176,7 +177,7 @@ class StackSearch:
             yield address + self._word
         elif row.register == self._fp:
             for at in range(1, _SAVED + 1):
-                value = self._read_word(address - at * self._word)
+                value = word_at(self._target, address - at * self._word)
                 if address < value < end and value % self._word == 0:
                     yield value
 
@@ -211,7 +212,7 @@ class StackSearch:
     def _has_caller(self, frame: _Frame) -> bool:
         """Whether the return address of a frame leads to code that called this function, or to the
         code with which a coroutine ends."""
-        value = self._read_word(frame.slot)
+        value = word_at(self._target, frame.slot)
         if range_at(self._code, value) is None:
             return False
         return not self._is_return(value) or self._calls(value, self._function(frame.value - 1))
@@ -266,9 +267,3 @@ class StackSearch:
             extent = self._unwinder.extent(address)
             self._functions[address] = extent.start if extent is not None else None
         return self._functions[address]
-
-    def _read_word(self, address: int) -> int:
-        try:
-            return self._target.word(address)
-        except UnreadableMemory:
-            return 0
