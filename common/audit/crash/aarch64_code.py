@@ -360,6 +360,10 @@ def _writes(insn: Any, one: Effect) -> bool:
 def writes_beyond_frame(insn: Any, one: Effect, registers: Mapping[int, tuple[int, int]]) -> bool:
     """Whether an instruction may change other memory than the frame of its function. `registers`:
     see aarch64.decoder."""
-    if one.flow == "call" or not insn.id or not _writes(insn, one):
-        return _writes(insn, one)
-    return all(each.type != MEMORY or registers.get(each.mem.base, (-1, 0))[0] != SP for each in insn.operands)
+    if not _writes(insn, one):
+        return False
+    return (
+        one.flow == "call"
+        or not insn.id
+        or all(each.type != MEMORY or registers.get(each.mem.base, (-1, 0))[0] != SP for each in insn.operands)
+    )

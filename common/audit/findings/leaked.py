@@ -236,13 +236,12 @@ def _find_living_owner(session: Session, leak: Leak) -> Optional[LivingOwner]:
 def _describe_living_owner(owner: LivingOwner) -> str:
     sampled = number(owner.sampled) if owner.blocks == owner.sampled else f"{number(owner.sampled)} sampled ones"
     part = f"all {sampled}" if owner.owned == owner.sampled else f"{number(owner.owned)} of {sampled}"
+    reached = f" One of these objects is reached by {shorten(owner.path, 400)}." if owner.path else ""
     if owner.call:
         sentence = f"{blocks(owner.blocks)} of this size are attached to live objects by {owner.call}. "
-        sentence += f"{part[0].upper()}{part[1:]} have pointers like the leaked ones; their objects are of {shorten(owner.type)}."
-        sentence += f" One of these objects is reached by {shorten(owner.path, 400)}." if owner.path else ""
+        sentence += f"{part[0].upper()}{part[1:]} have pointers like the leaked ones; their objects are of {shorten(owner.type)}.{reached}"
         return f"{sentence} Inferred: such objects were collected, and nothing freed the blocks that were attached to them."
-    sentence = f"{blocks(owner.blocks)} of this size are reachable, and objects of {shorten(owner.type)} refer to {part}."
-    sentence += f" One of these objects is reached by {shorten(owner.path, 400)}." if owner.path else ""
+    sentence = f"{blocks(owner.blocks)} of this size are reachable, and objects of {shorten(owner.type)} refer to {part}.{reached}"
     return f"{sentence} Inferred from the size: such objects may have owned the leaked blocks, too."
 
 
