@@ -78,9 +78,7 @@ def field_at(session: Session, address: int) -> str:
     found = table.variable_at(address) if known is not None and table is not None else None
     if found is None or known is None:
         return ""
-    place = known.place_in(found.type, address - found.address)
-    rest = f"+{place.rest}" if place.rest else ""
-    return f"{found.name}{place.path}{rest}"
+    return f"{found.name}{known.place_in(found.type, address - found.address).text}"
 
 
 def find_pool_object(session: Session, address: int) -> Optional[PoolObject]:
@@ -96,8 +94,7 @@ def name_in_pool(session: Session, address: int) -> str:
     if known is None or found is None:
         return ""
     name, place = known.object_name(found), known.place_in_object(found, address)
-    rest = f"+{place.rest}" if place.rest else ""
-    return name_place(name, place.path + rest) if address != found.address else name
+    return name_place(name, place.text) if address != found.address else name
 
 
 def place_at(session: Session, address: int) -> Optional[TypedPlace]:
@@ -120,10 +117,10 @@ def block_field(session: Session, index: int, offset: int) -> str:
     found = find_pool_object(session, session.directory.blocks.address(index) + offset) if known is not None else None
     if known is not None and found is not None:
         start = found.address - session.directory.blocks.address(index)
-        inner = known.place_in_object(found, found.address - start + offset)
-        return f"[+{start} {known.object_name(found)}]{inner.path}" + (f"+{inner.rest}" if inner.rest else "")
+        inner = known.place_in_object(found, session.directory.blocks.address(index) + offset)
+        return f"[+{start} {known.object_name(found)}]{inner.text}"
     place = known.place(index, offset) if known is not None else None
-    return "" if place is None or not place.path else place.path + (f"+{place.rest}" if place.rest else "")
+    return place.text if place is not None and place.path else ""
 
 
 def list_members(session: Session, index: int, address: Optional[int] = None) -> list[Member]:
@@ -138,7 +135,6 @@ def list_members(session: Session, index: int, address: Optional[int] = None) ->
         return []
     header = known.header(index)
     start, size = session.directory.blocks.address(index) + header, session.directory.blocks.size(index) - header
-    own = known.size_of(spec.type)
     text = find_characters(session, index)
     if text:
         return [Member(header, "[0]", known.table.expression(spec.type), text, None)]
@@ -146,24 +142,31 @@ def list_members(session: Session, index: int, address: Optional[int] = None) ->
     if spec.parts and not spec.many:
         _collect_parts(known, spec, size, leaves)
     else:
-        for element in range(min(size // own, MOST_ELEMENTS) if spec.many and own else 1):
-            _collect(known, spec.type, element * own, f"[{element}]" if spec.many else "", size, leaves, 0)
-    found = []
-    for one in leaves[:MOST_MEMBERS]:
-        value, target = _value(session, known, one, start)
-        found.append(Member(header + one.offset, one.name.lstrip("."), known.table.expression(one.type), value, target))
-    return found
+        _collect_elements(known, spec.type, spec.many, size, leaves)
+    return _describe_members(session, known, leaves, start, header)
 
 
 def _list_object(session: Session, known: KnownTypes, index: int, one: PoolObject) -> list[Member]:
     """Return the members of an object in a pool. Offsets are those in the block."""
-    own, leaves = known.size_of(one.type), list[_Leaf]()
-    for at in range(0, min(one.size, own * MOST_ELEMENTS), own):
-        _collect(known, one.type, at, f"[{at // own}]" if one.many else "", one.size, leaves, 0)
-    first, found = one.address - session.directory.blocks.address(index), []
-    for leaf in leaves[:MOST_MEMBERS]:
-        value, target = _value(session, known, leaf, one.address)
-        found.append(Member(first + leaf.offset, leaf.name.lstrip("."), known.table.expression(leaf.type), value, target))
+    leaves: list[_Leaf] = []
+    _collect_elements(known, one.type, one.many, one.size, leaves)
+    return _describe_members(session, known, leaves, one.address, one.address - session.directory.blocks.address(index))
+
+
+def _collect_elements(known: KnownTypes, number: int, many: bool, size: int, leaves: list[_Leaf]) -> None:
+    """Add the members of a value of a type, or of the elements of an array of `size` bytes."""
+    own = known.size_of(number)
+    for element in range(min(size // own, MOST_ELEMENTS) if many and own else 1):
+        _collect(known, number, element * own, f"[{element}]" if many else "", size, leaves, 0)
+
+
+def _describe_members(session: Session, known: KnownTypes, leaves: Sequence[_Leaf], start: int, offset: int) -> list[Member]:
+    """Return members with their values. They are relative to the address `start`, which is at
+    `offset` in the block."""
+    found = []
+    for one in leaves[:MOST_MEMBERS]:
+        value, target = _value(session, known, one, start)
+        found.append(Member(offset + one.offset, one.name.lstrip("."), known.table.expression(one.type), value, target))
     return found
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from findleaks.debuginfo.type_table import FieldKind, Kind
 from findleaks.engine.type_spread import Flag, Role
-from findleaks.types.embedding import STRUCTURES, Embedding
+from findleaks.types.embedding import Embedding, is_structure
 from findleaks.types.layouts import Layouts
 from findleaks.types.references import Reference, Sort
 from findleaks.types.specs import Spec
@@ -36,7 +36,7 @@ class Agreement:
         is_any = of.sort in (Sort.ANY, Sort.DATA, Sort.TRAIT_OBJECT, Sort.ERASED) or not self._table.size_of(spec.type)
         if of.sort == Sort.POINTER and not of.counted and self._table.kinds[of.pointees[0]] == Kind.POINTER:
             return int(is_any or not self._is_number_at(spec, offset))
-        return int(is_any or (of.sort == Sort.POINTER and not self._is_whole(of.pointees[0])))
+        return int(is_any or (of.sort == Sort.POINTER and not is_structure(self._table, of.pointees[0])))
 
     def _is_number_at(self, spec: Spec, offset: int) -> bool:
         """Whether a content certainly has a number at an offset."""
@@ -69,7 +69,3 @@ class Agreement:
         nodes' base class."""
         bases = [one.type for one in self._table.fields_of(of.node) if one.kind == FieldKind.BASE and not one.offset] if of.node else ()
         return any(self._embedding.has(number, at, base) for number, at in self._places(spec, offset) for base in bases)
-
-    def _is_whole(self, pointee: int) -> bool:
-        """Whether the members of a type are known."""
-        return self._table.kinds[pointee] in STRUCTURES and self._table.sizes[pointee] > 0

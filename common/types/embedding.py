@@ -58,6 +58,11 @@ _STORAGE = (
 )
 
 
+def is_structure(table: TypeTable, number: int) -> bool:
+    """Whether a type is a struct or union whose members are known."""
+    return table.kinds[number] in STRUCTURES and table.sizes[number] > 0
+
+
 class Embedding:
     """The types that contain each type, of one table."""
 
@@ -168,7 +173,7 @@ class Embedding:
             found.setdefault(inner, []).extend((number, offset) for offset in offsets)
         kinds, bare = table.kinds, table.bare
         for number in range(len(table)):
-            if kinds[number] not in STRUCTURES or not table.sizes[number]:
+            if not is_structure(table, number):
                 continue
             for row in range(table.first_field[number], table.first_field[number + 1]):
                 if table.field_kinds[row] > FieldKind.BASE or table.field_bits[row]:

@@ -34,6 +34,11 @@ class TypedPlace(NamedTuple):
     type: int
     rest: int
 
+    @property
+    def text(self) -> str:
+        """The member and the distance from its start: ".link.next+4"."""
+        return f"{self.path}+{self.rest}" if self.rest else self.path
+
 
 class KnownTypes:
     """The types of a process's blocks, by index."""

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Optional
 
 from findleaks.engine.type_spread import ROOT, Level, Pointers
+from findleaks.types.embedding import is_structure
 from findleaks.types.heap import HeapView
 from findleaks.types.layouts import Layouts
-from findleaks.types.path_hints import is_structure
 from findleaks.types.references import Sort
 from findleaks.types.rules import Rules
 from findleaks.types.specs import Candidate, Spec

@@ -12,7 +12,6 @@ from typing import Optional
 from findleaks.debuginfo.type_expressions import NamedType
 from findleaks.debuginfo.type_table import Kind, TypeTable
 from findleaks.errors import UsageError
-from findleaks.types.embedding import STRUCTURES
 from findleaks.types.hint_files import SlotHint
 from findleaks.value_classes import NamedTuple
 
@@ -136,8 +135,3 @@ class PathHints:
             if value and 0 < count <= MOST_ELEMENTS:
                 found.append(Found(place, value, one.type, count, many))
         return found
-
-
-def is_structure(table: TypeTable, number: int) -> bool:
-    """Whether a type is a struct or union whose size is known."""
-    return table.kinds[number] in STRUCTURES and table.size_of(number) > 0

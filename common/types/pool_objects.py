@@ -17,7 +17,8 @@ from findleaks.debuginfo.type_table import Kind
 from findleaks.engine.type_spread import DISPUTED, INFERRED, LEAST_STRONG, POOL_POINTER, ROOT, Feature, Level, Role
 from findleaks.target.base import Range
 from findleaks.target.ranges import range_at
-from findleaks.types.path_hints import Found, PathHints, is_structure
+from findleaks.types.embedding import is_structure
+from findleaks.types.path_hints import Found, PathHints
 from findleaks.types.references import Sort
 from findleaks.types.specs import Spec
 from findleaks.value_classes import NamedTuple
