@@ -125,7 +125,6 @@ INLINE const uint8_t *bytes_in(const piece *p, uint64_t address, uint64_t size) 
  * `address`, or NULL. memory_at: `size` bytes at `address`, or NULL unless one piece contains all
  * of them. word_at: the word at `address`, in the same way. copy_out: copy bytes, also from several
  * pieces; false if a byte is missing. */
-uint64_t count_words(const piece *pieces, uint64_t count);
 const piece *piece_holding(const piece *pieces, uint64_t count, uint64_t address);
 const uint8_t *memory_at(const piece *pieces, uint64_t count, uint64_t address, uint64_t size);
 const uint8_t *word_at(const piece *pieces, uint64_t count, uint64_t address);
@@ -215,7 +214,9 @@ INLINE bool in_ranges(const range *ranges, uint32_t count, uint64_t address) {
 
 /* follow.c: as fl_follow_list. */
 int follow_list(const piece *pieces, uint64_t count, uint64_t *head, int64_t next_offset, bool mangled, uint64_t limit, words *nodes);
-/* As fl_follow_all, with the maximum number of `nodes`, which may already contain some. */
+/* count_words: the words of some pieces. follow_lists: as fl_follow_all, with the maximum number of
+ * `nodes`, which may already contain some. */
+uint64_t count_words(const piece *pieces, uint64_t count);
 int follow_lists(const piece *pieces, uint64_t count, const uint64_t *heads, uint64_t lists, int64_t next_offset, uint64_t limit,
                  const range *within, uint64_t most, words *nodes, uint64_t *ends, words *problems);
 

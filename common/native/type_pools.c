@@ -1,7 +1,7 @@
 /* Pointers to objects in pools. A pool places objects one after another in blocks, without headers,
  * so these blocks have no type of their own. The caller finds the types of the objects from the
  * pointers to them, and adds the objects as root memory.
- * ../engine/reference/type_spread.py is the same in Python. */
+ * ../engine/reference/type_pools.py is the same in Python. */
 #include "type_spread.h"
 
 #include <stdlib.h>

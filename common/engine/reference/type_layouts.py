@@ -18,7 +18,6 @@ from findleaks.engine.type_spread import (
     LEVEL_MASK,
     LEVEL_SHIFT,
     MOST_POINTERS,
-    ROOT,
     Level,
     Question,
 )
@@ -98,25 +97,6 @@ class Roots(list[tuple[int, int, int]]):
         row = bisect_right(self._ordered, (address + 1, 0, 0)) - 1
         found = self._ordered[row] if row >= 0 else (0, 0, 0)
         return found if address - found[0] < found[1] else (0, 0, 0)
-
-
-class Pools:
-    """The blocks of pools, by index, and the pointers to them (TypeSpread.take_pool_pointers)."""
-
-    def __init__(self) -> None:
-        self.blocks, self._pointers = set[int](), array("Q")
-
-    def note(self, owner: int, place: int, value: int, reference: int) -> None:
-        self._pointers.extend((owner, place, value, reference))
-
-    def may_be_stale(self, claim: int, owner: int, index: int) -> bool:
-        """Whether a claim is only inferred, and the pointer belongs to an object of a pool, in the
-        block with this index. The object may refer to a former pool."""
-        return claim >> LEVEL_SHIFT & LEVEL_MASK >= Level.BASE and owner >= ROOT and index in self.blocks
-
-    def take(self) -> array[int]:
-        found, self._pointers = self._pointers, array("Q")
-        return found
 
 
 def sample_layouts(claims: Numbers, most: int) -> array[int]:

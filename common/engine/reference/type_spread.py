@@ -14,8 +14,9 @@ from findleaks.engine.reference.pieces import Pieces
 from findleaks.engine.reference.type_classes import group_by_classes
 from findleaks.engine.reference.type_decisions import Chooser, Decision, options_of
 from findleaks.engine.reference.type_features import separate, values_of
-from findleaks.engine.reference.type_layouts import Elements, Pools, Roots, Sample, find_confirming, parse_layout, sample_layouts
+from findleaks.engine.reference.type_layouts import Elements, Roots, Sample, find_confirming, parse_layout, sample_layouts
 from findleaks.engine.reference.type_match import WRONG, is_text
+from findleaks.engine.reference.type_pools import Pools
 from findleaks.engine.reference.type_used import is_empty, is_too_far, limits_of, requested_count, used_size
 from findleaks.engine.terms import State
 from findleaks.engine.type_spread import (
