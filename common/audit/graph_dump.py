@@ -15,7 +15,6 @@ from findleaks.engine.terms import NO_BLOCK, Kind
 from findleaks.runtimes.heap_dump import DumpableGraph
 from findleaks.runtimes.object_graph import GARBAGE, LIVE
 
-_UNTYPED = "unknown type"
 _MOST_NAMES = 1 << 16  # of references that are remembered
 _STEP = 1 << 14  # objects that are written at once
 _KINDS = {int(kind): kind.name.lower() for kind in Kind}
@@ -33,8 +32,8 @@ class Reference(NamedTuple):
 
 
 class GraphDump:
-    """Writes the objects of one graph, which is marked. `report` is called with the part that is
-    written, from 0 to 1. `with_garbage`: whether objects that no root reaches are written."""
+    """Reads the objects of one graph, which is marked. `report` is called with the part that is
+    read, from 0 to 1. `with_garbage`: whether objects that no root reaches are written."""
 
     def __init__(self, graph: DumpableGraph, report: Report, with_garbage: bool) -> None:
         self._graph, self._report = graph, report
@@ -42,8 +41,7 @@ class GraphDump:
         wanted = (*LIVE, *GARBAGE) if with_garbage else LIVE
         self.written = self.kinds.translate(bytes(kind in wanted for kind in range(256)))
         """By block: 1 if its object is written, else 0."""
-        self._numbers, names = graph.labels()
-        self._types = list(names)
+        self._numbers, _ = graph.labels()
         self._names: dict[tuple[int, int], str] = {}
 
     @property
@@ -53,8 +51,7 @@ class GraphDump:
 
     def type_of(self, index: int) -> str:
         """Return the name of an object's type."""
-        number = self._numbers[index]
-        return self._types[number] if number < len(self._types) else _UNTYPED
+        return self._graph.type_of(index)
 
     def name(self, one: Reference) -> str:
         """Return the name of a reference: ".Next", "[3]", or "" if it is unknown."""
@@ -84,17 +81,10 @@ class GraphDump:
         """Yield the index of each object that is written, ascending, and its references."""
         at = 0
         for index, references in groupby(chain.from_iterable(self.references()), lambda one: one.source):
-            yield from ((other, ()) for other in self._list_written(at, index))
+            yield from ((other, ()) for other in range(at, index) if self.written[other])
             yield index, references
             at = index + 1
-        yield from ((other, ()) for other in self._list_written(at, len(self.written)))
-
-    def _list_written(self, first: int, end: int) -> Iterator[int]:
-        """Yield the indices in [first, end) of objects that are written."""
-        at = self.written.find(1, first, end)
-        while at >= 0:
-            yield at
-            at = self.written.find(1, at + 1, end)
+        yield from ((other, ()) for other in range(at, len(self.written)) if self.written[other])
 
     def _list_starts(self, indices: Sequence[int]) -> Iterator[int]:
         """Yield the address at which the object in each of these blocks begins."""

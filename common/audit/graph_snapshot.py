@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
-from itertools import chain
+from itertools import accumulate, chain
 from typing import BinaryIO
 
 from findleaks.audit.graph_dump import GraphDump, Reference, Report
@@ -32,11 +32,8 @@ class _Snapshot:
     def __init__(self, dump: GraphDump, report: Report) -> None:
         self._dump, self._report, self.roots = dump, report, dump.roots()
         self._texts = {"": 0}
-        self._nodes = array("I", bytes(4 * len(dump.written)))
-        self._count = 1 + len(self.roots)
-        for index, is_written in enumerate(dump.written):
-            self._nodes[index] = self._count
-            self._count += is_written
+        self._nodes = array("I", accumulate(dump.written, initial=1 + len(self.roots)))
+        self._count = self._nodes.pop()
 
     def write(self, out: BinaryIO) -> None:
         """Write the snapshot. The references are read twice, because a node has the number of its

@@ -59,24 +59,19 @@ def _writers(session: Session, runtimes: Sequence[Runtime], form: str) -> Sequen
 
         heaps = [(one, find_heap_references(session, one)) for one in runtimes if isinstance(one, DumpableHeap)]
         return [partial(one.write_object_lines, found) for one, found in heaps if found is not None]
-    writers: list[_Write] = [one.write_heap_dump for one in runtimes if isinstance(one, DumpableRuntime) and one.dump_format == form]
+    graphs = [one.object_graph() for one in runtimes if form != "hprof"]
+    dumpable = [one for one in graphs if isinstance(one, DumpableGraph)]
     if form == "ndjson":
+        from findleaks.audit.graph_dump import write_graph_lines
         from findleaks.audit.object_retention import find_block_references
 
         blocks = [(one, find_block_references(session, one)) for one in runtimes if isinstance(one, DumpableBlocks)]
-        writers = [partial(one.write_object_lines, found) for one, found in blocks if found is not None]
-    return writers if form == "hprof" else [*writers, *_graph_writers(runtimes, form)]
-
-
-def _graph_writers(runtimes: Sequence[Runtime], form: str) -> Sequence[_Write]:
-    """Return writers for runtimes that have a graph of their objects, but no writer of their
-    own."""
-    from findleaks.audit.graph_dump import write_graph_lines
+        lines = [partial(one.write_object_lines, found) for one, found in blocks if found is not None]
+        return [*lines, *(partial(write_graph_lines, one) for one in dumpable)]
     from findleaks.audit.graph_snapshot import write_graph_snapshot
 
-    graphs = [one.object_graph() for one in runtimes]
-    write = write_graph_lines if form == "ndjson" else write_graph_snapshot
-    return [partial(write, one) for one in graphs if isinstance(one, DumpableGraph)]
+    dumps = [one.write_heap_dump for one in runtimes if isinstance(one, DumpableRuntime) and one.dump_format == form]
+    return [*dumps, *(partial(write_graph_snapshot, one) for one in dumpable)]
 
 
 def write_runtime_profile(session: Session, runtimes: Sequence[Runtime], by: str, file: str, form: str) -> WrittenFile:

@@ -21,6 +21,7 @@ from findleaks.runtimes.v8.metadata import TAG
 from findleaks.runtimes.v8.names import ARRAY, CLOSURE, CODE, CONTEXT, SHAPE, STRING, SYSTEM
 from findleaks.runtimes.v8.object_graph import V8Graph
 from findleaks.runtimes.v8.reachability import pieces_of
+from findleaks.target.elf import occurrences
 
 _CATEGORIES = {
     SYSTEM: "hidden",
@@ -57,7 +58,7 @@ class HeapSnapshotWriter:
         first = 1 + len(self._sets)
         self._nodes = array("I", accumulate(self._live, initial=first))
         self.count = self._nodes.pop() if self._live else first
-        for index in _places(self._live, 0):
+        for index in occurrences(self._live, b"\0"):
             self._nodes[index] = NO_MAP
         self._shapes, rows = self._list_shapes()
         self._edges = EdgeList(graph.blocks, self._shapes, self._nodes, rows, _ROOM)
@@ -186,10 +187,3 @@ def _plain_name(name: str) -> str:
     if name.startswith('["'):
         return str(json.loads(name[1:-1]))
     return f"<symbol {name[1:-1]}>" if name.startswith("[") else name.removeprefix(".")
-
-
-def _places(data: bytes, value: int) -> Iterator[int]:
-    at = data.find(value)
-    while at >= 0:
-        yield at
-        at = data.find(value, at + 1)
