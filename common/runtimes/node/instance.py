@@ -366,9 +366,8 @@ class Node(DumpableRuntime):
     def remedies(self, type_name: str) -> Sequence[str]:
         graph = self._javascript.graph if self._javascript is not None else None
         if graph is None or type_name != STORE:
-            chain = (
-                self.reference_chain(type_name) if self._wrapped.objects.numbers.get(type_name) in self._wrapped.objects.addon_types else ""
-            )
+            made = self._wrapped.objects
+            chain = self.reference_chain(type_name) if made.numbers.get(type_name) in made.addon_types else ""
             return tuple(filter(None, [suggest_closing(type_name), suggest_deleting(type_name, chain)]))
         from findleaks.runtimes.v8.views import measure_views  # only `verdict` needs it
 
