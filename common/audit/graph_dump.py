@@ -24,7 +24,8 @@ Report = Callable[[float], None]
 
 class Reference(NamedTuple):
     """A reference from an object to another one. `source` and `target`: indices of their blocks.
-    `offset`: the distance of the word from the object's start, behind a header of the block."""
+    `offset`: bytes from the start of the object to the word. A header of the block is not a part of
+    the object."""
 
     source: int
     target: int
@@ -63,8 +64,8 @@ class GraphDump:
         return self._names[key]
 
     def references(self) -> Iterator[list[Reference]]:
-        """Yield the references among the objects that are written, in parts, in ascending order of
-        the source."""
+        """Yield the references among the objects that are written, in parts. The sources
+        ascend."""
         blocks, written = self.blocks, self.written
         start, end = (blocks.address(0), blocks.address(len(blocks) - 1)) if len(blocks) else (0, 0)
         for addresses, values in self._graph.reference_words():

@@ -227,7 +227,8 @@ static int list_damaged(const words *problems, const uint64_t *heads, uint64_t s
 
 /* Follow lists of at most `most` chunks. Outputs: their chunks; `damaged` (see list_damaged); and,
  * unless it is NULL, `further`. The second words of the chunks of a group of lists are read while
- * the chunks are still in the caches. The first `owns` lists are not of a ring. */
+ * the chunks are still in the caches. The first `owns` lists are those of threads; the others are
+ * of rings. */
 static int follow_chunks(piece_reader *r, const words *heads, uint64_t owns, uint64_t most, words *chunks, words *further, words *damaged) {
     const uint64_t total = count_words(r->pieces, r->count);
     words problems = {NULL, 0, 0};

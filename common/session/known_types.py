@@ -188,8 +188,8 @@ def _use_hint_files(session: Session, search: Spreading) -> None:
 
 
 def _add_pools(session: Session, search: Spreading, mapped: Sequence[Range], code: Sequence[Range]) -> None:
-    """Add the pools of the process, which have several objects in a block. Hints may need this,
-    too."""
+    """Let types spread into the pools of the process. PoolObjects also applies hints with a path,
+    so it is needed for these, too."""
     pools = [one for runtime in session.runtimes for one in runtime.pooled_memory()]
     slots = search.rules.slots
     if not pools and (slots is None or not slots.paths.hints):

@@ -49,14 +49,14 @@ _PHASE = "looking for stacks"
 
 
 def supports_stack_search(target: Target) -> bool:
-    """Whether stacks of this machine can be found: only those of x86."""
+    """Whether find_stack_frames works for a process: only on x86."""
     return target.arch.name in _CONTEXT_ENDS
 
 
 def find_stack_frames(session: Session, start: int, end: int) -> Optional[list[int]]:
     """Return the return addresses into the outermost functions of the stack [start, end), outermost
     first; [] if no function of the stack is known. None if the memory does not look like a stack.
-    The machine must be one that supports_stack_search."""
+    Call this only if supports_stack_search(session.target) is true."""
     search = session.once(StackSearch, lambda: StackSearch(session))
     return search.frames(start, end)
 
@@ -95,8 +95,8 @@ class StackSearch:
         self._functions: dict[int, Optional[int]] = {}
 
     def frames(self, start: int, end: int) -> Optional[list[int]]:
-        """Return at most _MOST_FRAMES return addresses; see find_stack_frames. Large frames are
-        searched for only if the upper end shows no small ones."""
+        """Return at most _MOST_FRAMES return addresses; see find_stack_frames. If no frame is found
+        in the last STACK_TOP bytes, the last LARGEST_FRAME bytes are searched."""
         end_slot = None
         for size in (STACK_TOP, LARGEST_FRAME):
             words = self._find_code_words(max(end - size, start), end)
@@ -210,7 +210,7 @@ class StackSearch:
         return all(self._function(one.value - 1) in functions for one in rest)
 
     def _has_caller(self, frame: _Frame) -> bool:
-        """Whether the return address of a frame leads to code that called this function, or to the
+        """Whether the return address of a frame follows a call of its function, or is that of the
         code with which a coroutine ends."""
         value = word_at(self._target, frame.slot)
         if range_at(self._code, value) is None:
@@ -218,8 +218,9 @@ class StackSearch:
         return not self._is_return(value) or self._calls(value, self._function(frame.value - 1))
 
     def _has_callee(self, places: Sequence[_Place], at: int) -> bool:
-        """Whether the frame below a place is that of the function that was called, or the function
-        that was called switches stacks: such code has no call frame information."""
+        """Whether the call before a return address agrees with the stack below: there is a frame of
+        the called function, or this function has no call frame information, as code that switches
+        stacks."""
         place = places[at]
         called = self._find_called(place.value)
         if called is not None and self._unwinder.row(called) is None:

@@ -130,12 +130,12 @@ class KnownTypes:
         return self.place_in(spec.type, offset, path)
 
     def place_in_object(self, one: PoolObject, address: int) -> TypedPlace:
-        """Return what is at an address in an object of a pool."""
+        """Return the member at an address in an object of a pool."""
         own, offset = self.size_of(one.type), address - one.address
         return self.place_in(one.type, offset % own, f"[{offset // own}]") if one.many else self.place_in(one.type, offset)
 
     def object_name(self, one: PoolObject) -> str:
-        """Return the type of an object in a pool."""
+        """Return the name of the type of an object in a pool, such as "struct job[4]"."""
         name, own = self.table.expression(self.table.bare(one.type)), self.size_of(one.type)
         return f"{name}[{one.size // own}]" if one.many else name
 

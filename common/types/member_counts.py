@@ -30,13 +30,15 @@ _Slot = tuple[int, int]  # Layout of an owner, and offset in it.
 
 
 class MemberCounts:
-    """Judges deferred pointers to structs without pointers."""
+    """Finds pointers to arrays of structs without pointers among the pointers that the search has
+    put off, because their rules do not determine the types of the blocks."""
 
     def __init__(self, heap: HeapView, layouts: Layouts, rules: Rules) -> None:
         self._heap, self._layouts, self._rules = heap, layouts, rules
 
     def find(self, pending: Iterable[Pointers]) -> Iterator[tuple[_Key, int]]:
-        """Yield the answers to rules of pointers to counted arrays."""
+        """Yield, for each rule of pointers that refer to such arrays, the rule's key (reference,
+        offset, size of the block) and its answer: the claim of an array."""
         by_reference: dict[int, list[Pointers]] = {}
         for found in pending:
             if found.untyped and self._may_be_array(found):
@@ -54,8 +56,8 @@ class MemberCounts:
                     yield (reference, found.offset, found.size), claim
 
     def _may_be_array(self, found: Pointers) -> bool:
-        """Whether the blocks may be arrays of structs without pointers, and nothing else but one
-        such struct and other data."""
+        """Whether each block must be an array of structs without pointers, or one such struct
+        followed by other data."""
         of, layouts = self._layouts.references[found.reference], self._layouts
         pointee = of.pointees[0] if of.sort == Sort.POINTER else 0
         if found.offset or not pointee or of.counted or not is_structure(layouts.table, pointee) or layouts.has_pointers(pointee):
@@ -65,7 +67,8 @@ class MemberCounts:
         return Spec(pointee, True, of.node) in specs and all(spec.type == pointee and not spec.parts for spec in specs)
 
     def _group_by_slot(self, some: Sequence[Pointers]) -> dict[Optional[_Slot], list[tuple[int, int]]]:
-        """Return place and size of the block of each pointer, by the member that it belongs to."""
+        """Return, by member, the address of each pointer in this member, and the size of the block
+        to which the pointer refers."""
         found: dict[Optional[_Slot], list[tuple[int, int]]] = {}
         for one in some:
             for at in range(0, len(one.untyped), 3):
@@ -85,8 +88,9 @@ class MemberCounts:
         return (layout, offset % own if spec.many and own else offset)
 
     def _find_number(self, rows: Sequence[tuple[int, int]], own: int) -> Optional[int]:
-        """Return the distance of the number from the pointers; None if there is none. `own`: the
-        bytes of an element."""
+        """Return the distance from the pointers at which there is always the length of the array;
+        None if there is none. `rows`: the address of each pointer, and the size of its block.
+        `own`: the bytes of an element."""
         if len(rows) < LEAST_WITNESSES or len({size for _, size in rows}) < LEAST_SIZES:
             return None
         fits, number = self._rules.sizes.fits, self._heap.number

@@ -16,11 +16,12 @@ from findleaks.types.hint_files import SlotHint
 from findleaks.value_classes import NamedTuple
 
 MOST_ELEMENTS = 1 << 16
-"""Maximum number of elements of an array that a member counts."""
+"""Maximum number of elements of an array. If the member with the length has a larger number, the
+hint is not applied."""
 COUNTED = re.compile(r"\[\s*([A-Za-z_]\w*)\s*\]$")
-"""The member at the end of a type that is the number of elements."""
+"""At the end of a type: the member that has the number of elements."""
 INDEXED = re.compile(r"\[\s*([A-Za-z_]\w*(?:\.\w+)*)\s*\]$")
-"""The variable at the end of a member that is the index of the element."""
+"""At the end of a path: the variable that has the index of the element."""
 
 
 class Member(NamedTuple):
@@ -36,10 +37,12 @@ class Member(NamedTuple):
 
 
 class PathHint(NamedTuple):
-    """What a pointer refers to that is reached from the start of an object. `offsets`: those of the
-    pointers to follow; the last one is that of the pointer itself. `element`: the pointer refers to
-    an array of pointers, and this element is meant; -1 if not. `length`: the distance of the number
-    of elements from the pointer, and its size in bytes; (0, 0) for a single object."""
+    """What the pointer at the end of a path refers to. The path begins at the start of an object.
+
+    `offsets`: those of the pointers to follow; the last one is that of the pointer itself.
+    `element`: the pointer refers to an array of pointers, and this element is meant; -1 if not.
+    `length`: the distance of the number of elements from the pointer, and its size in bytes; (0, 0)
+    for a single object."""
 
     offsets: tuple[int, ...]
     element: int
@@ -59,12 +62,13 @@ class Found(NamedTuple):
 
 
 def is_path_hint(hint: SlotHint) -> bool:
-    """Whether only the place of a member determines which pointers a hint is for."""
+    """Whether a hint is for the pointers at the end of one path, not for all pointers of a
+    member."""
     return bool(COUNTED.search(hint.type) or INDEXED.search(hint.slot))
 
 
 class PathHints:
-    """The hints of this sort of one search for types, by the struct that their paths begin with."""
+    """The hints with a path, by the struct with which the path begins."""
 
     def __init__(self, table: TypeTable, find: Callable[[str], Sequence[NamedType]], step: Callable[[Member, str, int], Optional[Member]]):
         """`find` returns the types of a name, `step` a member of a struct by its name."""
@@ -72,8 +76,8 @@ class PathHints:
         self.hints: dict[int, list[PathHint]] = {}
 
     def add(self, hint: SlotHint, read_variable: Callable[[str], int]) -> None:
-        """Add a hint. `read_variable` returns the value of a variable's member. Raises UsageError
-        if the hint is impossible."""
+        """Add a hint. `read_variable` returns the number in a variable, or in the member of a
+        variable that a path names. Raises UsageError if the hint is impossible."""
         if hint.member:
             raise UsageError("a hint with an index or a number of elements cannot have a condition")
         indexed, counted = INDEXED.search(hint.slot), COUNTED.search(hint.type)

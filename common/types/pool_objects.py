@@ -37,8 +37,8 @@ MOST_COMPARED = 64
 MOST_OWNERS = 1 << 16
 """Maximum number of blocks of a type to which hints with a path are applied."""
 MOST_ELEMENTS = 1 << 20
-"""Maximum number of elements of objects in pools to which hints with a path are applied. Arrays at
-wrong addresses may overlap, so their size does not limit it."""
+"""Maximum number of elements of objects in pools to which hints with a path are applied. The size
+of the pools is no limit, because arrays at wrong addresses may overlap."""
 _LOOK = 256
 """Steps between two checks for the user's interrupt."""
 _BYTES = {Feature.ONE_BYTE: 1, Feature.TWO_BYTES: 2, Feature.FOUR_BYTES: 4, Feature.TARGET_BYTE: 1, Feature.TARGET_BYTES: 4}
@@ -110,7 +110,7 @@ class PoolObjects:
         self._search.spread.set_pools(array("I", blocks))
 
     def _poll(self) -> None:
-        """Count a step. Raises Interrupted if the user asked to stop."""
+        """Check whether the user asked to stop, in one of _LOOK calls. Raises Interrupted."""
         self._steps += 1
         if self._steps % _LOOK == 0:
             self._search.poll()
@@ -231,8 +231,8 @@ class PoolObjects:
         return added
 
     def are_doubtful(self, found: Pointers) -> bool:
-        """Whether deferred pointers are those of objects in pools to blocks that are much larger
-        than their type. Objects of a pool may keep pointers to a pool that was freed, and whose
+        """Whether these pointers are in objects of pools, and their blocks are much larger than the
+        types of the pointers say. An object may keep a pointer to a pool that was freed, and whose
         memory is a block of another type now."""
         owners = found.untyped[0::3]
         if not owners or not all(owner - ROOT in self._by_root for owner in owners):

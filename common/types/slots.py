@@ -197,7 +197,8 @@ class Slots:
         return found
 
     def _read_variable(self, path: str) -> int:
-        """Return the number in a member of a variable."""
+        """Return the number in a variable, or in the member that a path such as
+        "ngx_http_proxy_module.ctx_index" names. Raises UsageError if there is none."""
         name, *members = path.split(".")
         for one in self._table.variables():
             if one.name == name:
@@ -208,7 +209,7 @@ class Slots:
         raise UsageError(f"debug information has no number {path!r}")
 
     def targets(self, owner: int, offset: int) -> Sequence[SlotTarget]:
-        """Return what hints say about the pointers of a slot."""
+        """Return the types to which the pointers of a slot refer, as hints say."""
         return self._slots.get((owner, offset), ())
 
     def answer(self, owner: int, offset: int, size: int) -> Optional[int]:

@@ -153,8 +153,8 @@ class Spreading:
         self.add_roots_of_layouts(array("Q", [address]), array("Q", [size]), array("I", [layout]))
 
     def add_roots_of_layouts(self, addresses: array[int], sizes: array[int], layouts: array[int]) -> int:
-        """Add typed memory outside of blocks, or inside of pools. Return the number of the first
-        one."""
+        """Add typed memory that is not a block: variables, and objects in pools. Return the number
+        of the first one."""
         first, self._roots = self._roots, self._roots + len(addresses)
         self.spread.add_roots(addresses, sizes, layouts)
         return first

@@ -1,15 +1,15 @@
 /* Stacks of suspended coroutines in mappings with guard pages, and mappings that only look like stacks.
  * Usage: coroutine_stacks KIND. Prints "lost N" and "ready", and waits. The handles of all mappings except the last are lost. Kinds:
  * context: coroutines of makecontext. The outermost function has a large array.
- * held: the same, and a table has all handles.
+ * held: like context, and a table has all handles.
  * direct: like context, and the outermost function calls swapcontext itself.
  * fresh: coroutines of makecontext that never ran.
- * switched: the same, with a hand-written switch.
+ * switched: like context, but the program's own code in assembly switches the stacks.
  * nested: like switched, and a function without call frame information calls the outermost function.
  * small: like context, without the array.
  * callbacks: list nodes with pointers to functions, up to the end of the mapping.
- * returns: return addresses as a profiler records them, in records with the number of frames.
- * traces: one recorded call stack after the other, up to the end of the mapping. */
+ * returns: records of a profiler, each with a number of frames and their return addresses.
+ * traces: recorded call stacks, one directly after the other, up to the end of the mapping. */
 #define _GNU_SOURCE
 #include <execinfo.h>
 #include <stdint.h>

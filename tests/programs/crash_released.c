@@ -1,14 +1,14 @@
 /* A program that passes a wrong pointer to free() or realloc(), in the way that its argument selects. It prints the pointer, and the
  * address of the structure from which the pointer is loaded, to stderr.
- * twice: a block that is already free, an argument of the caller.
+ * twice: a block that is already free; the caller got it as an argument.
  * interior: an address in the middle of a block, loaded from a structure.
  * static: the address of a variable.
  * local: the address of a local variable.
  * loop: an element of an array, in a loop.
  * jumped: an argument of a function that jumps to free().
  * loaded: loaded by a function that jumps to free().
- * cleared: the same, and the function clears the member before the jump.
- * emptied: loaded by the caller of a function, which clears the member before it calls free().
+ * cleared: like loaded, but the function sets the member to null before the jump.
+ * emptied: loaded by the caller of a function; this function sets the member to null, and then calls free().
  * grown: like interior, passed to realloc(). */
 #include <stdio.h>
 #include <stdlib.h>

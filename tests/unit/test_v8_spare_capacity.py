@@ -1,4 +1,4 @@
-"""The unused capacity of arrays in a handmade heap."""
+"""The unused capacity of arrays, in a heap that the test builds from words."""
 
 from __future__ import annotations
 

@@ -62,8 +62,8 @@ class _Source(NamedTuple):
 class StraightAArch64:
     """The instructions of a function that ran one after the other, up to the one at `place`.
     `steps` has only this one if the others are unknown. `registers` has the values of the registers
-    there that are known. `reads_memory`: whether the memory from which these instructions loaded
-    certainly has the same values now."""
+    there that are known. `reads_memory`: whether values are read from memory. It is False if the
+    memory may have changed since these instructions loaded from it."""
 
     def __init__(self, tracer: Tracer, level: int, place: int, is_outer: bool = False, callers: int = _MOST_CALLERS) -> None:
         """`is_outer`: whether code ran after the instruction at `place`, which is a call.
@@ -222,8 +222,8 @@ class StraightAArch64:
         return outer._value(len(outer.steps) - 1, register, depth - 1)
 
     def _find_caller(self) -> Optional[StraightAArch64]:
-        """Return the code of the caller before its call of this function; None if it is not
-        certain."""
+        """Return the instructions of the caller up to its call of this function; None if it is not
+        certain which ones ran."""
         caller = self._level + 1
         if not self._callers or self._find_called() != self.steps[0][0].address:
             return None

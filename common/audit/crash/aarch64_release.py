@@ -26,8 +26,8 @@ _MOST_STEPS = 256  # maximum number of instructions that are followed
 
 
 class PassedPointer(NamedTuple):
-    """The first argument of the function that was reached. `through`: the functions that have no
-    frame because they ended with a jump."""
+    """The first argument of free() or realloc(). `through`: the functions between the caller and
+    free(). They have no frames, because each ended with a jump."""
 
     value: int
     origin: Optional[Origin]
@@ -35,9 +35,9 @@ class PassedPointer(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """The value of a register. It was loaded from the word at the address `word`; 0: the value of
-    argument `register` plus `offset`. `is_fixed`: whether it was not read from memory, which may
-    have changed after the register was loaded."""
+    """The value of a register: the word at the address `word`, or, if `word` is 0, the argument in
+    `register`. `offset` was added to it. `is_fixed`: whether the value was found without reading
+    memory, so that later writes to memory cannot make it wrong."""
 
     value: int
     register: int
@@ -72,9 +72,9 @@ def find_passed_pointer(tracer: Tracer, caller: int, function: int, is_proven: b
 
 
 def _follow(target: Target, start: int, known: Mapping[int, _Known], goal: int, through: list[int]) -> Optional[_Known]:
-    """Return the first argument with which the function at `start` jumps to the one at `goal`; if
-    they are equal, its own argument. None if it is unknown. `known`: registers at the start.
-    Appends the functions that jump, and the destinations of their jumps, to `through`."""
+    """Return the first argument when the code that begins at `start` reaches the function at
+    `goal`; None if it is unknown. `known`: registers at the start. The functions before `goal` are
+    added to `through`."""
     memory, (decoder, numbers) = Memory(target), aarch64.decoder()
     registers, address = dict(known), start
     if start != goal:
@@ -110,8 +110,8 @@ def _follow(target: Target, start: int, known: Mapping[int, _Known], goal: int, 
 
 
 def _is_taken(insn: Any, registers: Mapping[int, _Known], numbers: Mapping[int, tuple[int, int]]) -> Optional[bool]:
-    """Whether a conditional jump is taken; None if it is unknown. Only comparisons of pointers with
-    null are known: cbz, cbnz."""
+    """Whether a conditional jump is taken; None if it is unknown. It is known for cbz and cbnz,
+    which compare with null, if the value of the register is known."""
     number, width = numbers.get(insn.operands[0].reg, (-1, 0)) if insn.insn_name() in ("cbz", "cbnz") else (-1, 0)
     if number not in registers or width != 8:
         return None

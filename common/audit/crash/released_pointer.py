@@ -84,9 +84,10 @@ def find_released_pointer(tracer: Tracer, unwinder: Unwinder, names: Sequence[Na
 def _find_on_aarch64(
     tracer: Tracer, unwinder: Unwinder, names: Sequence[NamedFrame], caller: int, is_proven: bool
 ) -> Optional[ReleasedPointer]:
-    """Do the same as find_released_pointer on AArch64. `caller`: the frame that may have called
-    the function. `is_proven`: whether the next inner frame is this function."""
-    # Imported late: seldom needed
+    """Return the pointer that a frame of AArch64 passed to free() or realloc(); see
+    find_released_pointer. `caller`: the frame that may have called the function. `is_proven`:
+    whether the next inner frame is this function."""
+    # Few processes need this module.
     from findleaks.audit.crash.aarch64_release import find_passed_pointer
 
     if not 0 < caller < min(len(tracer.frames), len(names)):

@@ -347,8 +347,8 @@ class Tracer:
         return found
 
     def _may_write_beyond_frame(self, code: StraightCode) -> bool:
-        """Whether a function may change words that its caller loaded before. The origin of a value
-        is compared with this value, so this does not matter for origins."""
+        """Whether a function may have changed words after its caller loaded them. While the origin
+        of a value is searched for, the answer is no: the value is compared with the word there."""
         steps = () if self._is_distinct else code.steps[:-1]
         written = (step.code for step in steps if step.code.writes_memory and step.code.name not in _READING)
         return any(step.effect.flow == "call" for step in steps) or any(one.base != RSP for one in written)

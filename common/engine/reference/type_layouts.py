@@ -111,8 +111,8 @@ def sample_layouts(claims: Numbers, most: int) -> array[int]:
 
 
 def find_confirming(claims: Numbers, rules: Mapping[tuple[int, int, int], int]) -> set[int]:
-    """Return the references of pointers that determine a layout of blocks with inferred claims.
-    `rules`: the answers to questions."""
+    """Return the references of pointers whose rules determine, with certainty, a layout that some
+    blocks have only by inference. `rules`: the answers to questions."""
     inferred = {claim & LAYOUT_MASK for claim in claims if claim & INFERRED}
     found = [(first, rule) for (first, _, _), rule in rules.items() if first >> 32 == Question.RULE and not rule & DECISION]
     certain = [(first, rule) for first, rule in found if rule >> LEVEL_SHIFT & LEVEL_MASK < Level.BASE]

@@ -358,7 +358,7 @@ class ObjectNames:
         return self._code_name(self._memory.word(code) or 0)
 
     def _name_in_frame_object(self, start: int, address: int) -> str:
-        """Return the name of a word of a frame object. An ended function's frame is in it."""
+        """Name a word of a frame object, which has the variables of an ended function."""
         return {16: "f_back", 32: "f_trace"}.get(address - start) or self.name_in_frame(self._frame_of_object(start), address)
 
     def _name_variable(self, code: int, offset: int) -> str:

@@ -115,8 +115,8 @@ class CodeObjects:
                 yield value, proved[number]
 
     def _list_of_variables(self, untyped: Sequence[tuple[int, int]], users: Mapping[int, Sequence[int]]) -> Iterator[tuple[int, int]]:
-        """Yield the objects to which variables refer. `users`: by variable, the functions that
-        refer to it, or to another variable which refers to it."""
+        """Yield the objects to which variables refer. `users`: by variable, the functions that may
+        set it: they refer to it, or to a variable through which code can reach it."""
         readers = self._order_functions(user for address, _ in untyped for user in users.get(address, ()))
         proved: dict[int, set[int]] = {}
         for one in interruptible(self._memory.target, readers, _LOOK):

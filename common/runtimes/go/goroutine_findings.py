@@ -227,11 +227,15 @@ def _leader(group: UserThreadGroup, groups: Sequence[UserThreadGroup]) -> Option
 def large_groups(
     groups: Sequence[UserThreadGroup], heap: int, blocked: frozenset[int], deadlocked: frozenset[int] = frozenset()
 ) -> list[UserThreadGroup]:
-    """Return the groups that are reported, at most three. Such a group has many goroutines that
-    wait at the same place, fewer that wait until something is closed or whose stacks take much
-    memory, some that are `blocked` for good, or any that are `deadlocked`; groups of the last kind
-    are first. `groups`: those with the most goroutines first. `heap`: bytes of
-    Go's heap in use."""
+    """Return the groups that are reported, at most three. The goroutines of a group wait at the
+    same place. A group is reported if it has
+
+    - many goroutines,
+    - fewer goroutines that wait until something is closed, or whose stacks take much memory,
+    - some goroutines that are `blocked` for good,
+    - or any that are `deadlocked`. Such groups are first.
+
+    `groups`: those with the most goroutines first. `heap`: bytes of Go's heap in use."""
 
     def is_large(group: UserThreadGroup) -> bool:
         count = len(group.threads)

@@ -105,8 +105,9 @@ def choose_calls(found: Iterable[tuple[str, str]], is_text: bool, type_name: str
     other blocks. A call is the C function, and the caller. `has_parts`: whether the blocks refer to
     others, which copies of Go's bytes do not.
 
-    Functions whose names do not show what they do are added if no function certainly fits, but only
-    if they are few. For blocks without a type, a function such as image_new fits better."""
+    If no function certainly fits, functions whose names do not show what they do are added, but
+    only if they are few. For blocks without a type, they are not added if the name of another
+    function shows that it makes objects, such as image_new."""
     every = list(found)
     known = [key for key in every if key[0] in _ALLOCATING or _MAKING.search(key[0])]
     certain = _choose_certain(known, is_text, type_name)

@@ -23,7 +23,7 @@ _ARGUMENTS, _LOCALS, _OBJECTS = range(3)  # in funcdata: FUNCDATA_ArgsPointerMap
 _RECORD = struct.Struct("<iiiI")  # stackObjectRecord: offset, size, bytes with pointers, bitmap
 _MOST_WORDS, _MOST_OBJECTS = 1 << 20, 1 << 12
 _MOST_PASSED = 1 << 13  # words of arguments and results of a function that reflect has made
-# Functions that run in place of one that reflect has made, whose arguments they take.
+# A call of a function that reflect has made runs one of these. It takes the arguments of the call.
 _STUBS = ("reflect.makeFuncStub", "reflect.methodValueCall")
 _CONTEXT, _HAS_RESULTS = 0, 4 * _WORD  # their local variables: offsets from the first one
 # Their last local variable has the registers of the arguments (integers, floats, pointers,
@@ -67,8 +67,8 @@ class StackMaps:
         return self._find_stub(frame) if function.name in _STUBS else self.find(frame.table, function, pc, frame.depth)
 
     def _find_stub(self, frame: CallFrame) -> Optional[FrameMap]:
-        """Return the map of a frame of a function of reflect. A description of its arguments is in
-        the object that reflect has made."""
+        """Return the map of a frame of one of the _STUBS. The object that reflect has made for the
+        function describes its arguments."""
         first = frame.sp + self.arguments
         context = self._memory.word(first + _CONTEXT)
         entry, described, passed = (self._memory.words(context, 3) if context else None) or (0, 0, 0)

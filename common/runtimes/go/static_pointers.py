@@ -32,8 +32,9 @@ class StaticPointers:
         return address % 8 == 0 and range_at(self.variables, address) is not None
 
     def read(self, address: int) -> Optional[int]:
-        """Return the address of the variable to which the variable at an address refers; None if it
-        refers to none, or may be an interface: code may treat its value as several types."""
+        """If the variable at an address refers to another variable, return the address of the other
+        one; otherwise None. If the variable may be an interface, return None, too: code may treat
+        its value as one of several types."""
         word = self._memory.word(address) if self.is_variable(address) else None
         return word if word and self.is_variable(word) and not self.is_interface(address) else None
 
@@ -49,9 +50,10 @@ class StaticPointers:
         return self._type_words[before]
 
     def find_owners(self, places: Iterable[int], words: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
-        """Return, by place, the variables through which code may reach the place: those that refer
-        to the last variable before it to which any refers, and those through which code may reach
-        these. `words`: address and value of the words of variables."""
+        """Return for each place the variables through which code may reach it: those that refer to
+        the structure that contains the place, and those through which code may reach these. A
+        structure is taken to begin at the last address before the place to which a variable refers.
+        `words`: address and value of the words of variables."""
         referrers: dict[int, list[int]] = {}
         for address, value in words:
             if self.is_variable(value) and len(known := referrers.setdefault(value, [])) < _MOST_OWNERS:

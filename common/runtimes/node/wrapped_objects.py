@@ -29,8 +29,8 @@ from findleaks.target.interruptible import interruptible
 if TYPE_CHECKING:
     from findleaks.runtimes.v8.object_graph import V8Graph
 
-LEAST = 16  # objects of a constructor to which references refer, so that their type is named
-_FREQUENT = 0.5  # least part of a sample that has a handle, or data, at one offset
+LEAST = 16  # references to objects of one constructor that get a type of their own
+_FREQUENT = 0.5  # smallest part of a sample that has a handle, or data, at one offset
 _SOME = 1 << 14  # references that are read together
 
 
@@ -117,8 +117,8 @@ def _divide(made: Objects, wrapped: Sequence[_Wrapped], size_of: Callable[[int],
 
 
 def _find_column(words: Sequence[int], count: int, test: Callable[[Sequence[int]], Sequence[bool]]) -> int:
-    """Return the number of the word of each record of `count` words whose values pass a test most
-    often; -1 if fewer than _FREQUENT pass at each."""
+    """Return the number of the word, in records of `count` words, whose values pass a test most
+    often; -1 if less than _FREQUENT of the values pass for each word."""
     passing = [sum(test(words[at::count])) for at in range(count)]
     most = max(passing, default=0)
     return passing.index(most) if most and most >= _FREQUENT * (len(words) // count) else -1
@@ -135,7 +135,8 @@ def _find_objects(target: Target, engine: Engine, graph: V8Graph, handles: Seque
 
 def _find_data(directory: Directory, made: Objects, addresses: Sequence[int]) -> Sequence[int]:
     """Return the block in use that begins at each address; NO_BLOCK if there is none, or if an
-    object of Node or Node-API is there. The same address in several references is no data."""
+    object of Node or Node-API is there. An address that several references contain is not the data
+    of one object."""
     blocks, counts = directory.blocks, Counter(addresses)
     indices, _ = blocks.find_all(addresses)
     columns = blocks.columns_of(indices)

@@ -25,10 +25,10 @@ from findleaks.runtimes.ruby.values import TEMPORARY, Values
 from findleaks.target.interruptible import interruptible
 
 LEAST = 64  # classes that a collection must contain, or whose objects it must contain
-# Collections that are examined, the longest ones; elements of each that are examined first, at
-# equal distances; elements that are examined if one of these is of a class without a name; elements
-# that are read together.
-_COLLECTIONS, _SAMPLE, _MOST, _SOME = 64, 1 << 10, 1 << 20, 1 << 15
+_COLLECTIONS = 64  # maximum number of collections that are examined, the longest ones
+_SAMPLE = 1 << 10  # elements of a collection that are examined first, at equal distances
+_MOST = 1 << 20  # elements that are examined if the sample has such a class, or its objects
+_SOME = 1 << 15  # elements that are read together
 _WORDS = 5  # words that are read of each element, with members in the slot of an Array or Struct
 _INCLUDED = 4  # modules that are examined of each extended object
 _OF_MANY = ("elements", "entries")  # units of the lengths of collections
@@ -41,7 +41,7 @@ def is_unnamed(values: Values, klass: int) -> bool:
 
 
 class UnnamedClasses:
-    """Finds the collections. Its tables are computed for one set of classes at a time."""
+    """Finds the collections."""
 
     def __init__(self, memory: Memory, engine: Engine, values: Values, members: Members) -> None:
         self._memory, self._engine, self._values, self._members = memory, engine, values, members
@@ -79,8 +79,8 @@ class UnnamedClasses:
                     yield one.value
 
     def _find_classes(self, elements: Sequence[int], known: Mapping[int, int]) -> Iterator[tuple[int, str]]:
-        """Yield the known classes that are elements, or classes of elements, or parts of elements,
-        each with "classes" or "objects"."""
+        """Yield the classes of `known` that these elements keep alive, each with a noun: "classes"
+        if the class is an element or a member of one, "objects" if an element is its object."""
         further: set[int] = set()
         for element, words in self._read(elements):
             tag = words[0] & MASK
@@ -96,7 +96,8 @@ class UnnamedClasses:
         yield from self._find_modules(further, known)
 
     def _find_modules(self, classes: Iterable[int], known: Mapping[int, int]) -> Iterator[tuple[int, str]]:
-        """Yield the known modules that extend objects with these classes."""
+        """Yield the modules of `known` with which objects of these singleton classes were
+        extended."""
         above = [words[2] for _, words in self._read(classes) if words[0] & MASK == T_CLASS and words[0] & self._values.singleton]
         for _ in range(_INCLUDED):
             yield from ((known[one], "objects") for one in above if one in known)

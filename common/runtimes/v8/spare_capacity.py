@@ -1,9 +1,9 @@
 """Measure the capacity that arrays, Maps and Sets do not use.
 
 V8 gives an array room for 17 elements when the first one is pushed, and for half as many again when
-it is full. A table of a Map or Set has twice as many places when it is full, and shrinks if three
-quarters of them are free. So many small arrays, or tables most of whose entries were deleted, may
-take several times the memory of their contents.
+it is full. When the table of a Map or Set is full, V8 doubles it; when three quarters of it are
+free, V8 makes it smaller. Therefore, many small arrays, and tables from which most entries were
+deleted, may take several times the memory of their contents.
 
 Sources: V8 7.8 to 13.6 (Node 12 to 24), src/objects/js-objects.h (JSObject::NewElementsCapacity),
 src/objects/fixed-array.h (map, length as a Smi, elements of 8 bytes), src/objects/js-array.h (the
@@ -41,9 +41,9 @@ _MOST = 1 << 17  # objects of a map that are read
 class SpareCapacity(NamedTuple):
     """What arrays (`noun`: "arrays") or Maps and Sets do not use. `objects` of them have unused
     capacity. `bytes`: the size of their elements or entries, of which `spare` are unused. `alike`
-    of them have `each` unused bytes, which are together more than those of any other number. One
-    of these is at the address `example`. `is_estimate`: whether these are figures of a sample of
-    the objects, multiplied."""
+    of them have `each` unused bytes; no other number of unused bytes has a larger sum. One of these
+    objects is at the address `example`. `is_estimate`: whether only a sample of the objects was
+    read, and its figures were multiplied."""
 
     noun: str
     objects: int
@@ -64,8 +64,8 @@ def measure_spare_capacity(graph: V8Graph) -> list[SpareCapacity]:
 
 
 def _add_up(noun: str, found: Iterator[tuple[int, int, int, int]]) -> SpareCapacity:
-    """`found` yields the address of each object, its capacity in bytes, the unused bytes, and the
-    number of objects for which it stands."""
+    """Add up the figures of objects. `found` yields the address of each object, its capacity in
+    bytes, the unused bytes, and the number of objects for which it stands."""
     total, counts, examples, most = 0, Counter[int](), dict[int, int](), 1
     for address, capacity, spare, weight in found:
         if spare:
@@ -92,7 +92,8 @@ def _list_arrays(graph: V8Graph) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _list_tables(graph: V8Graph, kind: str, entry: int) -> Iterator[tuple[int, int, int, int]]:
-    """`entry`: the words of an entry."""
+    """Yield the same as `_list_arrays` for the Maps or Sets of a kind. `entry`: the words of an
+    entry."""
     for address, _, table, weight in _read(graph, [kind], 3):
         used, buckets = table[2] >> _SMI_SHIFT, table[4] >> _SMI_SHIFT
         if used <= 2 * buckets and (3 + buckets * (1 + 2 * entry)) <= table[1] >> _SMI_SHIFT:
